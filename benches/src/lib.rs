@@ -1,0 +1,1 @@
+//! OSU-style drivers, criterion benches and side-by-side runs against peers.

@@ -1,0 +1,1 @@
+//! One conformance suite that every byte transport must pass.

@@ -1,0 +1,1 @@
+//! Shared-memory byte transport between processes of one host.

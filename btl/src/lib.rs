@@ -1,0 +1,1 @@
+//! The byte-transfer-layer contract, registered memory, and the self transport.

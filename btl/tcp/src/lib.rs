@@ -1,0 +1,1 @@
+//! TCP byte transport over one or many interfaces and links.

@@ -1,0 +1,1 @@
+//! Failure knowledge: one ordered, monotonic list of failed processes per process.

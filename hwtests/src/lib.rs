@@ -1,0 +1,1 @@
+//! Tests on real devices and on Soft-RoCE in a virtual machine.

@@ -1,0 +1,1 @@
+//! Fault-tolerant message passing for HPC clusters, in Rust.

@@ -1,0 +1,1 @@
+//! Run-time environment: the launcher, PMI-1, wire-up, the liveness page, parameters.
