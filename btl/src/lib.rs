@@ -1,1 +1,34 @@
-//! The byte-transfer-layer contract, registered memory, and the self transport.
+//! The byte-transfer-layer (BTL) contract.
+//!
+//! A BTL is one opened device (a rail): it carries *frames* (a short header and a payload, both opaque to
+//! it) to peers, and moves registered memory where the device can. It never matches, never reorders a
+//! promise, never aborts, and never keeps a byte of user memory after it said the operation is over
+//! (blueprint, "The BTL contract"; laws 1, 2, 3 and 9).
+//!
+//! * [`Btl`] is the contract, [`Sink`] the receiver of everything that a transport reports.
+//! * [`memory`] names user memory that a transport may read or write for a while.
+//! * [`Fault`] says what broke and how far: one operation, the rail, or the peer.
+//! * [`Loopback`] is the `self` transport, the smallest complete example of the contract.
+//!
+//! Who calls what, in which order, is written at [`Btl`].
+
+mod address;
+mod caps;
+pub mod counters;
+mod descriptor;
+mod endpoint;
+mod fault;
+mod loopback;
+pub mod memory;
+mod sink;
+mod transport;
+
+pub use address::{Address, AddressError, decode_addresses, encode_addresses};
+pub use caps::{Caps, FailureReport};
+pub use counters::{Counter, Counters};
+pub use descriptor::{Descriptor, HEADER_MAX, Header, RemoteKey, RmaDescriptor, RmaKind, Token};
+pub use endpoint::{EndpointState, Peer};
+pub use fault::{Cause, Fault, Refused, Scope};
+pub use loopback::Loopback;
+pub use sink::{Landing, Sink};
+pub use transport::{Armed, Btl, Residue};

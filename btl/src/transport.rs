@@ -1,0 +1,159 @@
+//! The contract itself.
+
+use crate::memory::{RecvRegion, SendRegion};
+use crate::{
+    Address, Caps, Counters, Descriptor, EndpointState, Fault, Peer, Refused, RemoteKey,
+    RmaDescriptor, Sink,
+};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+/// What becomes of frames that arrived whole before an endpoint was invalidated but were not delivered yet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Residue {
+    /// Deliver them, in order, before `closed` (seed 003 §17.6: such messages may still be received).
+    Deliver,
+    /// Drop them: the peer was excluded (law 4).
+    Discard,
+}
+
+/// The answer of [`Btl::arm`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Armed {
+    /// Something is there already: call `progress` instead of sleeping.
+    Ready,
+    /// Nothing is there; the descriptor becomes readable when something is. It stays the transport's.
+    Wait(RawFd),
+    /// This transport can only be polled.
+    PollOnly,
+}
+
+/// One opened device. See the crate's documentation for the terms.
+///
+/// # Who calls what
+/// 1. *Set-up*: [`address`](Btl::address) is published; [`connect`](Btl::connect) is given a peer's.
+///    A peer may also connect to us first; either way [`Sink::up`] tells, once.
+/// 2. *Operations*: `send_*`, `put`, `get` either take the operation or say [`Refused`]. They never block, never
+///    call the sink, and never fail later without telling: what was taken comes back through the sink.
+/// 3. *Reports*: only [`progress`](Btl::progress) and [`invalidate`](Btl::invalidate) call the sink.
+/// 4. *End of an endpoint*: a fault or `invalidate` fences the endpoint (from then on nothing reaches user memory
+///    through it), every operation comes back with an error, then [`Sink::closed`], once.
+/// 5. *End of the transport*: the owner calls `progress` while [`unflushed`](Btl::unflushed) is not 0, then
+///    [`depart`](Btl::depart)s and drops it. Dropping without departing is what a crash looks like to peers.
+///
+/// A `short` or `bcopy` send is over when it returns `Ok`: the transport has a copy of its own and there is no
+/// completion. Whether the peer got it, only protocol frames of the peer can tell; who wants to send again
+/// after a lost rail keeps the bytes and uses `zcopy`.
+///
+/// No method panics on anything a peer or the fabric does (law 3).
+pub trait Btl {
+    /// What it can do. Constant.
+    fn caps(&self) -> &Caps;
+
+    /// Where peers reach this rail: to be published, and given to their `connect`.
+    fn address(&self) -> Address;
+
+    /// Starts to connect to `peer`. Does nothing when the endpoint is connecting or up already.
+    ///
+    /// # Errors
+    /// A fault when the address is not one of this transport's or can never be reached from here. Failures that
+    /// show later arrive through the sink.
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault>;
+
+    /// The state of the endpoint to `peer`.
+    fn state(&self, peer: Peer) -> EndpointState;
+
+    /// Sends a frame that is copied before the call returns. The small-message path: no system call on shm, no
+    /// allocation anywhere.
+    ///
+    /// # Errors
+    /// See [`Refused`]; nothing was sent.
+    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused>;
+
+    /// Sends a frame whose `len` bytes of payload `pack` writes straight into transport memory. `pack` is called
+    /// exactly once when the answer is `Ok`, never otherwise; it gets one or, where transport memory is not
+    /// contiguous, several consecutive pieces: `pack(offset, piece)`.
+    ///
+    /// # Errors
+    /// See [`Refused`]; nothing was sent.
+    fn send_bcopy<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]);
+
+    /// Sends a frame whose payload is read out of user memory; comes back through [`Sink::completed`].
+    ///
+    /// # Errors
+    /// See [`Refused`]; the descriptor is given back untouched.
+    #[allow(clippy::result_large_err)]
+    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)>;
+
+    /// Writes to, or reads from, memory that the peer registered; comes back through [`Sink::rma_completed`].
+    ///
+    /// # Errors
+    /// See [`Refused`]; the descriptor is given back untouched.
+    #[allow(clippy::result_large_err)]
+    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+        Err((Refused::Unsupported, descriptor))
+    }
+
+    /// Makes memory readable for peers' `get`; deregister it with the key.
+    ///
+    /// # Errors
+    /// [`Refused::Unsupported`] without the capability, [`Refused::NoRoom`] when the device has none left.
+    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        let _ = region;
+        Err(Refused::Unsupported)
+    }
+
+    /// Makes memory writable for peers' `put`; deregister it with the key.
+    ///
+    /// # Errors
+    /// As [`register_source`](Btl::register_source).
+    fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
+        let _ = region;
+        Err(Refused::Unsupported)
+    }
+
+    /// Ends a registration. After the call no peer reaches the memory through it. Unknown keys are ignored.
+    fn deregister(&mut self, key: &RemoteKey) {
+        let _ = key;
+    }
+
+    /// Does what can be done without blocking and reports it. Returns how many reports were made; 0 means idle.
+    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize;
+
+    /// Prepares for sleeping until something arrives.
+    fn arm(&mut self) -> Armed {
+        Armed::PollOnly
+    }
+
+    /// Ends the endpoint to `peer` from this side: fence, then purge (each outstanding operation comes back with
+    /// [`Cause::Invalidated`](crate::Cause)), then one `closed`. May finish inside the call or in later `progress`
+    /// calls, in bounded time whether or not the peer lives. On an endpoint that is `Closed` it does nothing.
+    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S);
+
+    /// `peer` was declared failed for good (law 4): as `invalidate`, and it can neither connect again nor be
+    /// connected to.
+    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S);
+
+    /// How many frames were taken but are not yet out of this process's hands (in a socket's write queue, say).
+    /// Frames to endpoints that fail do not count.
+    fn unflushed(&self) -> usize {
+        0
+    }
+
+    /// Says good-bye to all peers, so that they do not take the end of this process for a failure. Does not block.
+    fn depart(&mut self);
+
+    /// The counters, readable from any thread at any time.
+    fn counters(&self) -> Arc<Counters>;
+
+    /// A few lines about endpoints and queues, for watchdog dumps.
+    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result;
+}
