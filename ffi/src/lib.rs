@@ -1,1 +1,13 @@
-//! C libraries opened at run time: what is found, which version, or why not.
+//! C libraries and raw descriptors, where the outside world hands us something Rust cannot check.
+//!
+//! A cluster's fabric libraries are opened at run time: one binary runs wherever it is copied and
+//! uses what it finds. This crate says what is found, which version, or why not ([`probe`]), and
+//! holds the few lines of unsafe code this takes. It never links to a fabric library.
+//! (Blueprint, "The house": unsafe lives in `ffi/`.)
+
+pub mod fd;
+pub mod library;
+pub mod probe;
+
+pub use library::{Library, LibraryError};
+pub use probe::{Found, Known, probe};

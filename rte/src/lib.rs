@@ -1,1 +1,20 @@
-//! Run-time environment: the launcher, PMI-1, wire-up, the liveness page, parameters.
+//! Run-time environment: how processes become a job and stay one while some of them die.
+//!
+//! A rank uses [`Job`] (who am I, where are the others, who is gone) and [`Params`]; the command
+//! `ironweave` is the rest: the launcher and its daemons ([`launch`]), [`doctor`] and [`info`].
+//! PMI-1 ([`pmi`]) is what ranks and launchers say to each other, so either side works with others'.
+//! Start-up only: after the one fence nothing here is on anybody's path but the liveness page, one
+//! cached word (blueprint, "Failure knowledge", source 1).
+
+pub mod error;
+pub mod exit;
+pub mod job;
+pub mod liveness;
+pub mod params;
+pub mod pmi;
+pub mod secret;
+
+pub use error::{Result, RteError};
+pub use job::Job;
+pub use liveness::{FailedRank, How, Liveness, LivenessWriter};
+pub use params::Params;

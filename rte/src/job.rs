@@ -1,0 +1,279 @@
+//! This process's membership of a job: who it is, how it finds the others, and how it leaves.
+//!
+//! Made at start, used for one address exchange (publish, fence, lookup), then kept for the
+//! liveness page and for the end. Works under `ironweave run`, under any launcher that speaks PMI-1
+//! (Hydra's and Intel's `mpiexec`, `srun --mpi=pmi2`), and alone, as a job of one.
+//! Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
+
+use crate::error::{Result, RteError};
+use crate::liveness::Liveness;
+use crate::params::{Params, sources};
+use crate::pmi::client::{Client, Place};
+use crate::pmi::{mapping, text};
+use crate::secret::{self, Secret};
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+
+/// The key under which the job's secret is found; our launcher puts it there before any rank runs.
+pub(crate) const SECRET_KEY: &str = "iw-secret";
+/// Where process managers tell which host each rank runs on.
+pub(crate) const MAPPING_KEY: &str = "PMI_process_mapping";
+/// The environment variable with the number of the liveness page's descriptor.
+pub(crate) const LIVENESS_VARIABLE: &str = "IRONWEAVE_LIVENESS_FD";
+
+/// A process's membership of a job.
+///
+/// ```
+/// let mut job = ironweave_rte::Job::join()?;
+/// job.publish("address", b"anything binary")?;
+/// job.fence()?;
+/// let mine = job.lookup(job.rank(), "address")?;
+/// assert_eq!(mine.as_deref(), Some(&b"anything binary"[..]));
+/// job.finalize()?;
+/// # Ok::<(), ironweave_rte::RteError>(())
+/// ```
+#[derive(Debug)]
+pub struct Job {
+    place: Place,
+    id: String,
+    secret: Secret,
+    hosts: Vec<u32>,
+    liveness: Liveness,
+    params: Params,
+    exchange: Exchange,
+    finalized: bool,
+}
+
+/// How keys travel: through a process manager, or nowhere in a job of one.
+#[derive(Debug)]
+enum Exchange {
+    Pmi(Client),
+    Alone(HashMap<String, Vec<u8>>),
+}
+
+impl Job {
+    /// Joins the job the environment describes; a job of one where it describes none.
+    ///
+    /// Blocks for a few round trips to the process manager. Under a foreign launcher it fences once
+    /// (rank 0 shares the secret it makes), so all processes have to call it.
+    ///
+    /// # Errors
+    /// The environment is contradictory, a parameter is wrong, or the process manager is gone.
+    pub fn join() -> Result<Job> {
+        let params = sources::load_for_rank()?;
+        match connect()? {
+            Some((client, place)) => Job::member(client, place, params),
+            None => Ok(Job {
+                place: Place { rank: 0, size: 1 },
+                id: format!("singleton-{}", secret::fresh_name()?),
+                secret: secret::fresh()?,
+                hosts: vec![0],
+                liveness: Liveness::absent(),
+                params,
+                exchange: Exchange::Alone(HashMap::new()),
+                finalized: false,
+            }),
+        }
+    }
+
+    fn member(mut client: Client, place: Place, params: Params) -> Result<Job> {
+        let liveness = match std::env::var(LIVENESS_VARIABLE) {
+            Ok(number) => {
+                let fd = inherited(LIVENESS_VARIABLE, &number)?;
+                Liveness::map(fd.as_fd(), place.size)?
+            }
+            Err(_) => Liveness::absent(),
+        };
+        let secret = agree_on_secret(&mut client, place.rank)?;
+        let hosts = client.get(MAPPING_KEY)?.and_then(|text| mapping::parse(&text, place.size));
+        let hosts = hosts.unwrap_or_else(|| {
+            tracing::warn!("the launcher tells no host of any rank: each counts as on its own");
+            (0..place.size).collect()
+        });
+        let id = client.kvs().to_owned();
+        let exchange = Exchange::Pmi(client);
+        Ok(Job { place, id, secret, hosts, liveness, params, exchange, finalized: false })
+    }
+
+    /// This process's rank, below [`size`](Self::size).
+    pub fn rank(&self) -> u32 {
+        self.place.rank
+    }
+
+    /// Ranks in the job, dead ones included.
+    pub fn size(&self) -> u32 {
+        self.place.size
+    }
+
+    /// A name no other job running at the same time has.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The secret only this job's processes know; peers prove it when they connect (law 9).
+    pub fn secret(&self) -> Secret {
+        self.secret
+    }
+
+    /// The host `rank` runs on, as an index; equal means shared memory. `None` outside the job.
+    pub fn host_index(&self, rank: u32) -> Option<u32> {
+        self.hosts.get(rank as usize).copied()
+    }
+
+    /// The ranks on this process's host, itself included, in order.
+    pub fn local_ranks(&self) -> impl Iterator<Item = u32> + '_ {
+        let here = self.hosts[self.place.rank as usize];
+        (0..self.place.size).filter(move |rank| self.hosts[*rank as usize] == here)
+    }
+
+    /// Puts `value` where every rank's [`lookup`](Self::lookup) finds it after the fence. Any
+    /// bytes, up to a megabyte or so.
+    ///
+    /// # Errors
+    /// The key or value is over the process manager's limits, or it is gone.
+    pub fn publish(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        let rank = self.place.rank;
+        match &mut self.exchange {
+            Exchange::Alone(keys) => {
+                keys.insert(key.to_owned(), value.to_owned());
+            }
+            Exchange::Pmi(client) => {
+                let pieces = text::cut(value, client.value_limit()).ok_or_else(|| {
+                    RteError::Limit(format!("{} bytes are too many for one key", value.len()))
+                })?;
+                for (index, piece) in pieces.iter().enumerate() {
+                    client.put(&text::piece_key(rank, key, index), piece)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every living rank has come here. Call it once, at start: under foreign launchers
+    /// a rank that died keeps it waiting for ever; under ours the dead are not waited for.
+    ///
+    /// # Errors
+    /// The process manager is gone or refuses.
+    pub fn fence(&mut self) -> Result<()> {
+        match &mut self.exchange {
+            Exchange::Alone(_) => Ok(()),
+            Exchange::Pmi(client) => client.barrier(),
+        }
+    }
+
+    /// What `rank` published under `key` before the fence; `None` if it did not, or died before.
+    /// One round trip to the process manager, none to the rank.
+    ///
+    /// # Errors
+    /// The process manager is gone, or the value is not one [`publish`](Self::publish) wrote.
+    pub fn lookup(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>> {
+        let client = match &mut self.exchange {
+            Exchange::Alone(keys) => {
+                return Ok(keys.get(key).filter(|_| rank == 0).cloned());
+            }
+            Exchange::Pmi(client) => client,
+        };
+        let Some(piece) = client.get(&text::piece_key(rank, key, 0))? else { return Ok(None) };
+        let garbled = || RteError::Protocol(format!("rank {rank}'s {key:?} is garbled"));
+        let (count, mut value) = text::first(&piece).ok_or_else(garbled)?;
+        for index in 1..count {
+            // A rank that died between two of its puts published nothing.
+            let Some(piece) = client.get(&text::piece_key(rank, key, index))? else {
+                return Ok(None);
+            };
+            value.extend(text::decode(&piece).ok_or_else(garbled)?);
+        }
+        Ok(Some(value))
+    }
+
+    /// The liveness page, or its empty stand-in.
+    pub fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    /// The parameters of this process.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Tells the launcher that this process finalized: its exit is no failure from here on, and its
+    /// exit code counts (seed 003 §17.5.2). Waits for the launcher's word, at most five seconds,
+    /// and never for a peer. Again is a no-op.
+    ///
+    /// # Errors
+    /// The process manager is gone or silent.
+    pub fn finalize(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.finalized, true) {
+            return Ok(());
+        }
+        match &mut self.exchange {
+            Exchange::Alone(_) => Ok(()),
+            Exchange::Pmi(client) => client.finalize(),
+        }
+    }
+
+    /// Ends the whole job with `code`, this process first. Only ever on the user's own request
+    /// (`MPI_Abort`): law 3.
+    pub fn abort(&mut self, code: i32) -> ! {
+        if let Exchange::Pmi(client) = &mut self.exchange {
+            // Whether or not the launcher still hears it, this process ends.
+            let _ = client.abort(code);
+        }
+        std::process::exit(i32::from(crate::exit::code_of_abort(code)))
+    }
+}
+
+/// The process manager's connection as the environment describes it.
+fn connect() -> Result<Option<(Client, Place)>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    if let Some(number) = variable("PMI_FD") {
+        let number_of = |name: &str| -> Result<u32> {
+            let text = variable(name)
+                .ok_or_else(|| RteError::Environment(format!("PMI_FD is set, {name} is not")))?;
+            text.parse().map_err(|_| RteError::Environment(format!("{name}={text:?} is no number")))
+        };
+        let place = Place { rank: number_of("PMI_RANK")?, size: number_of("PMI_SIZE")? };
+        let client = Client::over(inherited("PMI_FD", &number)?)?;
+        return checked(place).map(|place| Some((client, place)));
+    }
+    if let (Some(port), Some(id)) = (variable("PMI_PORT"), variable("PMI_ID")) {
+        let (client, place) = Client::connect(&port, &id)?;
+        return checked(place).map(|place| Some((client, place)));
+    }
+    Ok(None)
+}
+
+fn checked(place: Place) -> Result<Place> {
+    match place.rank < place.size {
+        true => Ok(place),
+        false => Err(RteError::Environment(format!(
+            "rank {} does not exist in a job of {}",
+            place.rank, place.size
+        ))),
+    }
+}
+
+fn inherited(variable: &str, number: &str) -> Result<std::os::fd::OwnedFd> {
+    let parsed = number
+        .parse()
+        .map_err(|_| RteError::Environment(format!("{variable}={number:?} is no descriptor")))?;
+    ironweave_ffi::fd::inherited(parsed)
+        .map_err(|error| RteError::system(format!("descriptor {number} of {variable}"), error))
+}
+
+/// Our launcher has put the secret; under another one rank 0 makes it and a fence shares it.
+fn agree_on_secret(client: &mut Client, rank: u32) -> Result<Secret> {
+    let read = |client: &mut Client| -> Result<Option<Secret>> {
+        let Some(hex) = client.get(SECRET_KEY)? else { return Ok(None) };
+        Ok(text::decode(&hex).and_then(|bytes| bytes.try_into().ok()))
+    };
+    // Only our launcher keeps a liveness page; asking a foreign one for the key first would race
+    // with rank 0's put.
+    if std::env::var_os(LIVENESS_VARIABLE).is_none() {
+        if rank == 0 {
+            client.put(SECRET_KEY, &text::encode(&secret::fresh()?))?;
+        }
+        client.barrier()?;
+    }
+    read(client)?.ok_or_else(|| RteError::Protocol("the job has no secret".into()))
+}

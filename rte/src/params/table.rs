@@ -1,0 +1,63 @@
+//! The table of known parameters, whichever part of Ironweave reads them. A plain list: adding a
+//! parameter is adding a row. Names are Open MPI's where the meaning is the same.
+
+use super::{Def, Kind};
+
+const fn row(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Def {
+    Def { name, kind, default, help }
+}
+
+/// Byte transports that exist, in order of preference.
+pub const BTLS: &[&str] = &["self", "shm", "tcp"];
+/// Point-to-point layers that exist.
+pub const PMLS: &[&str] = &["ob1"];
+
+/// Every parameter there is.
+#[rustfmt::skip] // one row, one line where it fits
+pub static TABLE: &[Def] = &[
+    row("btl", Kind::Selection(BTLS), "self,shm,tcp",
+        "Byte transports to use; ^ in front leaves the listed ones out."),
+    row("pml", Kind::Choice(PMLS), "ob1",
+        "The point-to-point layer."),
+
+    row("btl_tcp_if_include", Kind::List, "",
+        "Interfaces (eth0) or networks (10.1.0.0/16, fd00::/8) tcp may use; empty means all that are up."),
+    row("btl_tcp_if_exclude", Kind::List, "",
+        "Interfaces or networks tcp never uses; loopback is used only between processes of one host."),
+    row("btl_tcp_links", Kind::Count(1, 16), "1",
+        "Connections to each peer over each pair of interfaces; each is a rail of its own."),
+    row("btl_tcp_sndbuf", Kind::Size, "0",
+        "Send buffer of a connection in bytes; 0 leaves it to the system."),
+    row("btl_tcp_rcvbuf", Kind::Size, "0",
+        "Receive buffer of a connection in bytes; 0 leaves it to the system."),
+    row("btl_tcp_user_timeout", Kind::Duration, "10s",
+        "How long sent data may stay unacknowledged before the connection counts as lost."),
+    row("btl_tcp_keepalive", Kind::Duration, "5s",
+        "Idle time after which a connection is probed; 0 never probes."),
+    row("btl_tcp_connect_timeout", Kind::Duration, "30s",
+        "How long a connection may take to be made and to prove the job secret."),
+
+    row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
+        "Large messages in one copy by process_vm_readv: auto measures and takes the faster way."),
+    row("btl_shm_ring_size", Kind::Size, "256k",
+        "Bytes of each ring between two processes of a host."),
+
+    row("pml_ob1_eager_limit", Kind::Size, "0",
+        "Largest message sent without asking first; 0 takes each transport's own limit."),
+    row("pml_ob1_pipeline_depth", Kind::Count(1, 1024), "8",
+        "Fragments of a rendezvous under way at once on each rail."),
+
+    row("rte_fence_timeout", Kind::Duration, "0",
+        "How long start-up waits for the other processes; 0 waits for ever."),
+];
+
+/// Environment variables with our prefix that are not parameters.
+pub const INTERNAL: &[&str] = &[
+    // the configuration file to read instead of the usual ones
+    "IRONWEAVE_CONFIG",
+    // what to log (tracing's filter syntax)
+    "IRONWEAVE_LOG",
+    // launcher to rank: the liveness page, the --mca arguments
+    "IRONWEAVE_LIVENESS_FD",
+    "IRONWEAVE_MCA",
+];

@@ -1,0 +1,271 @@
+//! The PMI-1 client: how a rank talks to whichever process manager started it.
+//!
+//! Blocking, one request at a time, at start and end only. Works over an inherited descriptor
+//! (`PMI_FD`: ours, Hydra's, Intel's, Slurm's) or a connection of its own (`PMI_PORT`). Never
+//! fences after start, never waits for a peer in `finalize`.
+
+use crate::error::{Result, RteError};
+use crate::pmi::wire::{self, Command, Lines};
+use rustix::io::Errno;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// How long `finalize` waits for the process manager's acknowledgement.
+const FINALIZE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to the process manager.
+#[derive(Debug)]
+pub struct Client {
+    fd: OwnedFd,
+    lines: Lines,
+    kvs: String,
+    key_limit: usize,
+    value_limit: usize,
+}
+
+/// What a process manager started by connection tells before anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// This process's rank.
+    pub rank: u32,
+    /// Ranks in the job.
+    pub size: u32,
+}
+
+impl Client {
+    /// Speaks over a descriptor that is connected already.
+    ///
+    /// # Errors
+    /// The process manager does not speak PMI-1, or is gone.
+    pub fn over(fd: OwnedFd) -> Result<Client> {
+        // A process manager may hand over a non-blocking socket; reads here wait.
+        let flags = rustix::fs::fcntl_getfl(&fd)
+            .map_err(|error| RteError::system("cannot use the PMI descriptor", error))?;
+        rustix::fs::fcntl_setfl(&fd, flags - rustix::fs::OFlags::NONBLOCK)
+            .map_err(|error| RteError::system("cannot use the PMI descriptor", error))?;
+        let mut client = Client {
+            fd,
+            lines: Lines::default(),
+            kvs: String::new(),
+            key_limit: 32,
+            value_limit: 64,
+        };
+        client.greet()?;
+        Ok(client)
+    }
+
+    /// Connects to `PMI_PORT` (`host:port`) as process `id`.
+    ///
+    /// # Errors
+    /// No connection, or the process manager does not speak PMI-1.
+    pub fn connect(port: &str, id: &str) -> Result<(Client, Place)> {
+        let stream = TcpStream::connect(port).map_err(|error| {
+            RteError::system(format!("cannot connect to PMI_PORT {port}"), error)
+        })?;
+        let mut client = Client {
+            fd: stream.into(),
+            lines: Lines::default(),
+            kvs: String::new(),
+            key_limit: 32,
+            value_limit: 64,
+        };
+        client.send(&format!("cmd=initack pmiid={id}\n"))?;
+        client.receive("initack", |reply| check(reply, "initack"))?;
+        let (mut rank, mut size) = (None, None);
+        while rank.is_none() || size.is_none() {
+            client.receive("set", |reply| {
+                rank = reply.number("rank").or(rank);
+                size = reply.number("size").or(size);
+                Ok(())
+            })?;
+        }
+        client.greet()?;
+        let place = rank.zip(size).map(|(rank, size)| Place { rank, size });
+        let place = place.ok_or_else(|| RteError::Protocol("no rank and size".into()))?;
+        Ok((client, place))
+    }
+
+    fn greet(&mut self) -> Result<()> {
+        self.ask("cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init", |reply| {
+            check(reply, "init")
+        })?;
+        let (keys, values) = self.ask("cmd=get_maxes\n", "maxes", |reply| {
+            let limit = |key| {
+                reply
+                    .number::<usize>(key)
+                    .filter(|limit| *limit >= 16)
+                    .ok_or_else(|| RteError::Protocol(format!("no usable {key} among its limits")))
+            };
+            Ok((limit("keylen_max")?, limit("vallen_max")?))
+        })?;
+        // Their limits count the terminating NUL of a C string.
+        (self.key_limit, self.value_limit) = (keys - 1, values - 1);
+        self.kvs = self.ask("cmd=get_my_kvsname\n", "my_kvsname", |reply| {
+            let name = reply.get("kvsname");
+            Ok(name.ok_or_else(|| RteError::Protocol("no kvsname".into()))?.to_owned())
+        })?;
+        Ok(())
+    }
+
+    /// The name of the key-value space, which is unique to the job.
+    pub fn kvs(&self) -> &str {
+        &self.kvs
+    }
+
+    /// The longest key, in bytes.
+    pub fn key_limit(&self) -> usize {
+        self.key_limit
+    }
+
+    /// The longest value, in bytes.
+    pub fn value_limit(&self) -> usize {
+        self.value_limit
+    }
+
+    /// Puts `value` (no spaces, no newline) under `key`; others see it after a fence.
+    ///
+    /// # Errors
+    /// Key or value are too long, the process manager refuses, or is gone.
+    pub fn put(&mut self, key: &str, value: &str) -> Result<()> {
+        if key.len() > self.key_limit || value.len() > self.value_limit {
+            return Err(RteError::Limit(format!(
+                "the key {key:?} of {} bytes and its value of {} are over the process manager's \
+                 limits ({} and {})",
+                key.len(),
+                value.len(),
+                self.key_limit,
+                self.value_limit
+            )));
+        }
+        let line = format!("cmd=put kvsname={} key={key} value={value}\n", self.kvs);
+        self.ask(&line, "put_result", |reply| check(reply, "put"))
+    }
+
+    /// The value under `key`; `None` when nobody put one.
+    ///
+    /// # Errors
+    /// The process manager is gone or breaks the protocol.
+    pub fn get(&mut self, key: &str) -> Result<Option<String>> {
+        let line = format!("cmd=get kvsname={} key={key}\n", self.kvs);
+        self.ask(&line, "get_result", |reply| {
+            if reply.number::<i32>("rc").unwrap_or(0) != 0 {
+                return Ok(None);
+            }
+            Ok(reply.get("value").map(str::to_owned))
+        })
+    }
+
+    /// Waits until every process of the job has called it. Blocks; under our launcher a dead
+    /// process is not waited for, under others it may be for ever: use it at start only.
+    ///
+    /// # Errors
+    /// The process manager is gone or refuses.
+    pub fn barrier(&mut self) -> Result<()> {
+        self.ask("cmd=barrier_in\n", "barrier_out", |reply| check(reply, "barrier"))
+    }
+
+    /// Tells the process manager that this process finalized. Waits for its word for at most five
+    /// seconds and never for a peer.
+    ///
+    /// # Errors
+    /// The process manager is gone or silent.
+    pub fn finalize(&mut self) -> Result<()> {
+        self.send("cmd=finalize\n")?;
+        let deadline = Instant::now() + FINALIZE_PATIENCE;
+        self.receive_until("finalize_ack", Some(deadline), |reply| check(reply, "finalize"))
+    }
+
+    /// Tells the process manager to end the job with `code`.
+    ///
+    /// # Errors
+    /// The process manager is gone.
+    pub fn abort(&mut self, code: i32) -> Result<()> {
+        self.send(&format!("cmd=abort exitcode={code}\n"))
+    }
+
+    fn ask<T>(
+        &mut self,
+        line: &str,
+        reply: &'static str,
+        read: impl FnOnce(&Command<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.send(line)?;
+        self.receive(reply, read)
+    }
+
+    fn send(&mut self, line: &str) -> Result<()> {
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() {
+            match rustix::net::send(&self.fd, rest, rustix::net::SendFlags::NOSIGNAL) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(RteError::LauncherGone),
+                Err(error) => return Err(RteError::system("cannot write to PMI", error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive<T>(
+        &mut self,
+        expected: &'static str,
+        read: impl FnOnce(&Command<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.receive_until(expected, None, read)
+    }
+
+    fn receive_until<T>(
+        &mut self,
+        expected: &'static str,
+        deadline: Option<Instant>,
+        read: impl FnOnce(&Command<'_>) -> Result<T>,
+    ) -> Result<T> {
+        while !self.lines.has_line() {
+            self.wait_readable(deadline)?;
+            let mut buffer = [0u8; 4096];
+            match rustix::io::read(&self.fd, &mut buffer) {
+                Ok(0) | Err(Errno::CONNRESET) => return Err(RteError::LauncherGone),
+                Ok(length) => self.lines.push(&buffer[..length]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(RteError::system("cannot read from PMI", error)),
+            }
+        }
+        let garbled = |error: wire::WireError| RteError::Protocol(error.to_string());
+        let line = self.lines.next_line().map_err(garbled)?.unwrap_or_default();
+        let reply = wire::parse(line).map_err(garbled)?;
+        if reply.name() != expected {
+            return Err(RteError::Protocol(format!(
+                "expected {expected}, the process manager said {:?}",
+                reply.name()
+            )));
+        }
+        read(&reply)
+    }
+
+    fn wait_readable(&self, deadline: Option<Instant>) -> Result<()> {
+        let Some(deadline) = deadline else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = rustix::event::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut fds = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) => Err(RteError::Protocol("the process manager is silent".into())),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(RteError::system("cannot wait for PMI", error)),
+        }
+    }
+}
+
+/// An error when the reply's `rc` is there and not zero.
+fn check(reply: &Command<'_>, request: &'static str) -> Result<()> {
+    match reply.get("rc") {
+        None | Some("0") => Ok(()),
+        Some(rc) => {
+            let reason = reply.get("msg").map_or_else(|| format!("rc={rc}"), str::to_owned);
+            Err(RteError::Refused { request, reason })
+        }
+    }
+}
