@@ -18,6 +18,8 @@ pub struct SendRegion {
 
 // SAFETY: a region is an address and a promise, made in `new`, that holds for all threads of the process.
 unsafe impl Send for SendRegion {}
+// SAFETY: it is only read through, and nobody writes the memory, by the promise of `new`.
+unsafe impl Sync for SendRegion {}
 
 impl SendRegion {
     /// # Safety

@@ -1,0 +1,127 @@
+//! Requests: their public names and results, and the fields every request carries (seed 000, "Request fields").
+
+use super::PmlError;
+use super::slots::Key;
+
+/// The name of a request. Stays unique for a very long time after the request is gone (slot and generation).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReqId {
+    pub(super) kind: Kind,
+    pub(super) key: Key,
+}
+
+/// Which slab a [`ReqId`] points into.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    Send,
+    Recv,
+    Persistent,
+}
+
+impl ReqId {
+    #[inline]
+    pub(super) const fn send(key: Key) -> Self {
+        ReqId { kind: Kind::Send, key }
+    }
+
+    #[inline]
+    pub(super) const fn recv(key: Key) -> Self {
+        ReqId { kind: Kind::Recv, key }
+    }
+}
+
+/// A message taken out of the queues by [`Ob1::mprobe`](super::Ob1::mprobe).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MessageId(pub(super) Key);
+
+/// From whom a receive takes messages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// Anybody in the (remote) group.
+    Any,
+    /// This rank.
+    Rank(u32),
+}
+
+/// Which tag a receive takes.
+///
+/// Tags of users are 0 and above. Negative tags are the library's own (collectives); [`Any`](TagMatch::Any) does not
+/// match them. Tags up to [`FT_TAG_MAX`] also work on a revoked communicator (agreement, shrink).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TagMatch {
+    /// Any tag of users.
+    Any,
+    /// This tag.
+    Tag(i32),
+}
+
+/// Tags from here down are resilient: they are neither interrupted nor refused on a revoked communicator.
+pub const FT_TAG_MAX: i32 = -(1 << 30);
+
+/// When a send is complete, and what it may assume.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Complete when the buffer can be used again.
+    Standard,
+    /// Complete when the receive has been matched, too.
+    Synchronous,
+    /// As standard; the caller promises that the receive is posted.
+    Ready,
+    /// Complete at once: the data is copied.
+    Buffered,
+}
+
+/// What a completed receive, or a probe, tells about the message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Status {
+    /// The sender's rank; for a receive that ended before it matched, the rank asked for or [`Status::ANY`].
+    pub source: u32,
+    /// The message's tag; for a receive that ended before it matched, the tag asked for or [`Status::ANY_TAG`].
+    pub tag: i32,
+    /// Bytes received (at most the buffer's length); for a probe the length of the message.
+    pub count_bytes: usize,
+    /// The request was cancelled.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// No source: nothing matched a wildcard.
+    pub const ANY: u32 = u32::MAX;
+    /// No tag: nothing matched a wildcard.
+    pub const ANY_TAG: i32 = i32::MIN;
+
+    /// The status of a send, and of an inactive persistent request.
+    pub const EMPTY: Status =
+        Status { source: Self::ANY, tag: Self::ANY_TAG, count_bytes: 0, cancelled: false };
+}
+
+/// The end of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// What was received.
+    pub status: Status,
+    /// How it ended. With [`PmlError::ProcFailedPending`] it has not: the request is still there.
+    pub result: Result<(), PmlError>,
+}
+
+/// A send that was accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Started {
+    /// Complete already: the buffer can be used again and there is no request.
+    Done,
+    /// Under way.
+    Pending(ReqId),
+}
+
+/// How far a request is, for both directions. The order is that of time: the transports let go of the buffer
+/// (`pml_complete`) before the user is told (`mpi_complete`), in error too (law 2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Stage {
+    /// Under way: data or answers are still to come.
+    Active,
+    /// The outcome is decided; rails still hold parts of the buffer.
+    Draining,
+    /// No rail holds any part of the buffer, the outcome is decided: `pml_complete`, and with that `mpi_complete`.
+    Complete,
+}

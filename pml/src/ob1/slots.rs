@@ -1,0 +1,159 @@
+//! A slab whose entries are named by slot and generation, so that a name that outlived its entry, or that a peer made
+//! up, finds nothing (law 9). Grows by doubling; steady use allocates nothing.
+
+/// No slot: the end of a list by index.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// A name of an entry, also on the wire: slot in the low half, generation in the high half. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+impl Key {
+    #[inline]
+    pub const fn to_wire(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    #[inline]
+    pub const fn from_wire(word: u64) -> Self {
+        Key { slot: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
+/// What is stored in [`Slots`]: a value that knows how to be vacant, so that a slot is reused without moving it.
+pub(super) struct Slot<T> {
+    /// Odd while in use, even while free: a name is made in use, so 0 names nothing.
+    generation: u32,
+    next_free: u32,
+    value: T,
+}
+
+/// The slab.
+pub(super) struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    free: u32,
+    used: u32,
+}
+
+impl<T> Slots<T> {
+    pub const fn new() -> Self {
+        Slots { slots: Vec::new(), free: NIL, used: 0 }
+    }
+
+    /// How many entries are in use.
+    pub const fn used(&self) -> usize {
+        self.used as usize
+    }
+
+    /// Takes a slot; `make` fills one that never was used, `reuse` one that was.
+    #[inline]
+    pub fn insert(&mut self, value: T) -> Key {
+        self.used += 1;
+        if self.free == NIL {
+            return self.grow(value);
+        }
+        let slot = self.free;
+        let entry = &mut self.slots[slot as usize];
+        self.free = entry.next_free;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.value = value;
+        Key { slot, generation: entry.generation }
+    }
+
+    #[cold]
+    fn grow(&mut self, value: T) -> Key {
+        let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 requests fit in memory");
+        self.slots.push(Slot { generation: 1, next_free: NIL, value });
+        Key { slot, generation: 1 }
+    }
+
+    /// The entry, while the name is good.
+    #[inline]
+    pub fn get(&self, key: Key) -> Option<&T> {
+        let entry = self.slots.get(key.slot as usize)?;
+        (entry.generation == key.generation && key.generation & 1 == 1).then_some(&entry.value)
+    }
+
+    /// The entry, while the name is good.
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.slots.get_mut(key.slot as usize)?;
+        (entry.generation == key.generation && key.generation & 1 == 1).then_some(&mut entry.value)
+    }
+
+    /// The name of a slot in use.
+    #[inline]
+    pub fn key(&self, slot: u32) -> Key {
+        let generation = self.slots[slot as usize].generation;
+        debug_assert!(generation & 1 == 1, "slot {slot} is free");
+        Key { slot, generation }
+    }
+
+    /// Frees a slot in use and leaves `vacant` in it.
+    #[inline]
+    pub fn remove(&mut self, slot: u32, vacant: T) -> T {
+        let entry = &mut self.slots[slot as usize];
+        assert!(entry.generation & 1 == 1, "slot {slot} is freed twice");
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next_free = self.free;
+        self.free = slot;
+        self.used -= 1;
+        std::mem::replace(&mut entry.value, vacant)
+    }
+
+    /// All slots in use.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let used = |entry: &&Slot<T>| entry.generation & 1 == 1;
+        (0..).zip(&self.slots).filter(move |(_, s)| used(s)).map(|(i, s)| (i, &s.value))
+    }
+}
+
+impl<T> std::ops::Index<u32> for Slots<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, slot: u32) -> &T {
+        &self.slots[slot as usize].value
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Slots<T> {
+    #[inline]
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        &mut self.slots[slot as usize].value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_and_invented_names_find_nothing() {
+        let mut slots = Slots::new();
+        let a = slots.insert("a");
+        assert_eq!(slots.get(a), Some(&"a"));
+        slots.remove(a.slot, "");
+        assert_eq!(slots.get(a), None);
+        let b = slots.insert("b");
+        assert_eq!(b.slot, a.slot);
+        assert_eq!(slots.get(a), None);
+        assert_eq!(slots.get(Key::from_wire(b.to_wire())), Some(&"b"));
+        for word in [0, 1, 1 << 32, u64::MAX, 7 << 32 | 9] {
+            assert_eq!(slots.get(Key::from_wire(word)), None);
+        }
+        assert_eq!(slots.iter().map(|(_, v)| *v).collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    #[should_panic(expected = "freed twice")]
+    fn freeing_twice_is_caught() {
+        let mut slots = Slots::new();
+        let a = slots.insert(());
+        slots.remove(a.slot, ());
+        slots.remove(a.slot, ());
+    }
+}

@@ -1,0 +1,514 @@
+//! The frames of OB1, version 1: every layout in one place, and the decoder that believes nothing (law 9).
+//!
+//! All integers are little-endian. A request is named on the wire by a token (slot and generation), never by a
+//! pointer. What follows a header is the frame's payload.
+//!
+//! ```text
+//!            0      1      2        4        6        8                12               16
+//!  MATCH     | kind | flags|  cid   | epoch  |  seq   |    source      |      tag       |             16 bytes
+//!            |  payload: the whole message
+//!                                                                     16               24              32
+//!  RNDV      |  MATCH, 16 bytes                                        |     length     |  sender token |
+//!            |  payload: the first bytes of the message (all of them: a synchronous send)
+//!  STREAM    |  as RNDV; payload: the first bytes; the rest follows as FRAGs on the same rail without ACK
+//!  RGET      |  as RNDV; payload: the key of the whole message, registered for the receiver to read
+//!
+//!            0      1      2           4          8               16               24            32       40
+//!  ACK       | kind | flags|  zero     |   zero   | sender token  | receiver token | offset      | length | want |
+//!            |  48 bytes: send the bytes offset..offset+length as FRAGs. `want` is how many bytes of the message, counting
+//!            |  those that came with it, the receiver takes in all: less than its length when it truncates
+//!  PUT       |  as ACK; payload: the key of memory registered for the sender to write those bytes to
+//!
+//!            0      1      2           4          8               16               24
+//!  FRAG      | kind | flags|  zero     |   zero   | token         | offset         |                24 bytes
+//!            |  token: the receiver's, or with EAGER the stream's; payload: the bytes at offset
+//!
+//!            0      1      2           4          8               16               24
+//!  FIN       | kind | flags| status    |   zero   | token         | offset         | length     |   32 bytes
+//!            |  with TO_SENDER: the message was read (RGET); else the bytes offset..offset+length were written (PUT)
+//!
+//!            0      1      2           4          8               16
+//!  NACK      | kind | flags| status    |   zero   | token         |                                 16 bytes
+//!            |  the request named is over, without data: revoked, lost, stale
+//! ```
+//!
+//! The kinds 9 to 12 are kept for the failover design (seed 002 §8): RNDVRESTARTNOTIFY, RECVERRNOTIFY, RNDVRESTARTACK,
+//! RNDVRESTARTNACK. They are refused as malformed until that issue defines them.
+
+use super::slots::Key;
+use zerocopy::little_endian::{I32, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Version of these layouts, the high half of each kind byte.
+pub const VERSION: u8 = 1;
+/// Longest message: offsets plus lengths never overflow, also on the wire.
+pub const LENGTH_MAX: u64 = 1 << 56;
+
+const fn kind(number: u8) -> u8 {
+    VERSION << 4 | number
+}
+
+/// Kind bytes.
+pub mod kinds {
+    use super::kind;
+    /// An eager message of one frame.
+    pub const MATCH: u8 = kind(1);
+    /// The announcement of a message that needs an answer.
+    pub const RNDV: u8 = kind(2);
+    /// The announcement of a message that the receiver reads.
+    pub const RGET: u8 = kind(3);
+    /// The receiver asks for fragments.
+    pub const ACK: u8 = kind(4);
+    /// A fragment.
+    pub const FRAG: u8 = kind(5);
+    /// The receiver asks for a write.
+    pub const PUT: u8 = kind(6);
+    /// A read or write is done.
+    pub const FIN: u8 = kind(7);
+    /// A request is over without data.
+    pub const NACK: u8 = kind(8);
+    /// An eager message of several frames.
+    pub const STREAM: u8 = kind(13);
+}
+
+/// Flag of MATCH and STREAM: a ready send.
+pub const READY: u8 = 1;
+/// Flag of FRAG: the token names an eager stream.
+pub const EAGER: u8 = 2;
+/// Flag of FIN and NACK: the token names a send request.
+pub const TO_SENDER: u8 = 4;
+
+/// How an operation that a FIN or NACK ends came out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum WireStatus {
+    /// All bytes moved.
+    Done = 0,
+    /// The read or write was refused or failed; the memory is as good as before: use fragments.
+    Failed = 1,
+    /// The communicator is revoked.
+    Revoked = 2,
+    /// A rail was lost under the message.
+    Lost = 3,
+    /// The communicator does not exist here any more.
+    Stale = 4,
+}
+
+impl WireStatus {
+    const fn from_wire(word: u16) -> Option<Self> {
+        Some(match word {
+            0 => WireStatus::Done,
+            1 => WireStatus::Failed,
+            2 => WireStatus::Revoked,
+            3 => WireStatus::Lost,
+            4 => WireStatus::Stale,
+            _ => return None,
+        })
+    }
+}
+
+/// What a message is matched by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Match {
+    /// One of [`kinds`].
+    pub kind: u8,
+    /// [`READY`].
+    pub flags: u8,
+    /// Communicator id.
+    pub cid: U16,
+    /// Which life of that id (law 4).
+    pub epoch: U16,
+    /// Number of the message among those of this (communicator, source, destination).
+    pub seq: U16,
+    /// Sender's rank in the communicator.
+    pub source: U32,
+    /// Tag.
+    pub tag: I32,
+}
+
+/// RNDV, RGET and STREAM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Announce {
+    /// As in MATCH.
+    pub matching: Match,
+    /// Length of the message in bytes.
+    pub length: U64,
+    /// The send request, or the stream.
+    pub token: U64,
+}
+
+/// ACK and PUT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Grant {
+    /// One of [`kinds`].
+    pub kind: u8,
+    /// Zero.
+    pub flags: u8,
+    /// Zero.
+    pub zero: [u8; 6],
+    /// The send request.
+    pub sender: U64,
+    /// The receive request.
+    pub receiver: U64,
+    /// Of the bytes asked for.
+    pub offset: U64,
+    /// Of the bytes asked for.
+    pub length: U64,
+    /// Bytes of the message taken in all.
+    pub want: U64,
+}
+
+/// FRAG.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Frag {
+    /// One of [`kinds`].
+    pub kind: u8,
+    /// [`EAGER`].
+    pub flags: u8,
+    /// Zero.
+    pub zero: [u8; 6],
+    /// The receive request, or the stream.
+    pub token: U64,
+    /// Of the payload in the message.
+    pub offset: U64,
+}
+
+/// FIN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Fin {
+    /// One of [`kinds`].
+    pub kind: u8,
+    /// [`TO_SENDER`].
+    pub flags: u8,
+    /// A [`WireStatus`].
+    pub status: U16,
+    /// Zero.
+    pub zero: [u8; 4],
+    /// The request.
+    pub token: U64,
+    /// Of the bytes written.
+    pub offset: U64,
+    /// Of the bytes written.
+    pub length: U64,
+}
+
+/// NACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Nack {
+    /// One of [`kinds`].
+    pub kind: u8,
+    /// [`TO_SENDER`].
+    pub flags: u8,
+    /// A [`WireStatus`].
+    pub status: U16,
+    /// Zero.
+    pub zero: [u8; 4],
+    /// The request.
+    pub token: U64,
+}
+
+const _: () = {
+    assert!(size_of::<Match>() == 16);
+    assert!(size_of::<Announce>() == 32);
+    assert!(size_of::<Grant>() == 48);
+    assert!(size_of::<Frag>() == 24);
+    assert!(size_of::<Fin>() == 32);
+    assert!(size_of::<Nack>() == 16);
+};
+
+/// The envelope of a message, checked as far as it can be without knowing any communicator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Communicator id.
+    pub cid: u16,
+    /// Its epoch.
+    pub epoch: u16,
+    /// Sequence number.
+    pub seq: u16,
+    /// Sender's rank.
+    pub source: u32,
+    /// Tag.
+    pub tag: i32,
+    /// A ready send.
+    pub ready: bool,
+}
+
+/// A decoded frame. Lengths agree with each other and with the payload; tokens are only numbers yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame {
+    /// The payload is the message.
+    Match(Envelope),
+    /// The payload is the start of a message that needs an answer.
+    Rndv { envelope: Envelope, length: u64, sender: u64 },
+    /// The payload is the start of a message that goes on by itself.
+    Stream { envelope: Envelope, length: u64, stream: u64 },
+    /// The payload is the key of a message to read.
+    Rget { envelope: Envelope, length: u64, sender: u64 },
+    /// Fragments are asked for.
+    Ack(Asked),
+    /// A write is asked for; the payload is the key.
+    Put(Asked),
+    /// The payload belongs at `offset` of a receive.
+    Frag { receiver: u64, offset: u64 },
+    /// The payload belongs at `offset` of a stream.
+    StreamFrag { stream: u64, offset: u64 },
+    /// The receiver has read the message.
+    ReadDone { sender: u64, status: WireStatus },
+    /// The sender has written a piece.
+    WriteDone { receiver: u64, offset: u64, length: u64, status: WireStatus },
+    /// The send request is over.
+    NackSender { sender: u64, status: WireStatus },
+    /// The receive request is over.
+    NackReceiver { receiver: u64, status: WireStatus },
+}
+
+/// What a receiver asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// The send request.
+    pub sender: u64,
+    /// The receive request.
+    pub receiver: u64,
+    /// Of the bytes.
+    pub offset: u64,
+    /// Of the bytes.
+    pub length: u64,
+    /// Bytes of the message taken in all; `offset + length` is at most this.
+    pub want: u64,
+}
+
+/// Why a frame is malformed, for counters and dumps.
+pub type Malformed = &'static str;
+
+/// Reads a frame's header. Pure: the same bytes give the same answer, whatever they are.
+///
+/// # Errors
+/// What is wrong with it.
+#[inline]
+pub fn decode(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
+    if let Ok(header) = Match::ref_from_bytes(header)
+        && header.kind == kinds::MATCH
+    {
+        return Ok(Frame::Match(envelope(header)));
+    }
+    decode_rare(header, payload_len)
+}
+
+#[inline]
+fn envelope(header: &Match) -> Envelope {
+    Envelope {
+        cid: header.cid.get(),
+        epoch: header.epoch.get(),
+        seq: header.seq.get(),
+        source: header.source.get(),
+        tag: header.tag.get(),
+        ready: header.flags & READY != 0,
+    }
+}
+
+fn exact<T: FromBytes + Immutable + KnownLayout + Unaligned>(bytes: &[u8]) -> Result<&T, Malformed> {
+    T::ref_from_bytes(bytes).map_err(|_| "header length")
+}
+
+fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
+    let payload_len = payload_len as u64;
+    let &kind = header.first().ok_or("empty header")?;
+    match kind {
+        kinds::RNDV | kinds::STREAM | kinds::RGET => {
+            let header: &Announce = exact(header)?;
+            let (envelope, length) = (envelope(&header.matching), header.length.get());
+            let token = header.token.get();
+            if length > LENGTH_MAX {
+                return Err("message length");
+            }
+            match kind {
+                kinds::RGET if payload_len == 0 => Err("key length"),
+                kinds::RGET => Ok(Frame::Rget { envelope, length, sender: token }),
+                _ if payload_len > length => Err("more payload than message"),
+                kinds::RNDV => Ok(Frame::Rndv { envelope, length, sender: token }),
+                _ => Ok(Frame::Stream { envelope, length, stream: token }),
+            }
+        }
+        kinds::ACK | kinds::PUT => {
+            let header: &Grant = exact(header)?;
+            let asked = Asked {
+                sender: header.sender.get(),
+                receiver: header.receiver.get(),
+                offset: header.offset.get(),
+                length: header.length.get(),
+                want: header.want.get(),
+            };
+            let end = asked.offset.checked_add(asked.length).ok_or("range")?;
+            if end > asked.want || asked.want > LENGTH_MAX {
+                return Err("range");
+            }
+            match (kind, payload_len) {
+                (kinds::ACK, 0) => Ok(Frame::Ack(asked)),
+                (kinds::ACK, _) => Err("payload of an ACK"),
+                (_, 0) => Err("key length"),
+                _ => Ok(Frame::Put(asked)),
+            }
+        }
+        kinds::FRAG => {
+            let header: &Frag = exact(header)?;
+            let (token, offset) = (header.token.get(), header.offset.get());
+            if offset.checked_add(payload_len).is_none_or(|end| end > LENGTH_MAX) {
+                return Err("range");
+            }
+            Ok(if header.flags & EAGER != 0 {
+                Frame::StreamFrag { stream: token, offset }
+            } else {
+                Frame::Frag { receiver: token, offset }
+            })
+        }
+        kinds::FIN => {
+            let header: &Fin = exact(header)?;
+            let status = WireStatus::from_wire(header.status.get()).ok_or("status")?;
+            let (token, offset) = (header.token.get(), header.offset.get());
+            let length = header.length.get();
+            if offset.checked_add(length).is_none_or(|end| end > LENGTH_MAX) {
+                return Err("range");
+            }
+            Ok(if header.flags & TO_SENDER != 0 {
+                Frame::ReadDone { sender: token, status }
+            } else {
+                Frame::WriteDone { receiver: token, offset, length, status }
+            })
+        }
+        kinds::NACK => {
+            let header: &Nack = exact(header)?;
+            let status = WireStatus::from_wire(header.status.get()).ok_or("status")?;
+            let token = header.token.get();
+            if status == WireStatus::Done {
+                return Err("status");
+            }
+            Ok(if header.flags & TO_SENDER != 0 {
+                Frame::NackSender { sender: token, status }
+            } else {
+                Frame::NackReceiver { receiver: token, status }
+            })
+        }
+        kinds::MATCH => Err("header length"),
+        _ => Err("kind or version"),
+    }
+}
+
+impl Match {
+    /// A header of this kind.
+    #[inline]
+    #[must_use]
+    pub const fn new(kind: u8, envelope: Envelope) -> Self {
+        Match {
+            kind,
+            flags: envelope.ready as u8 * READY,
+            cid: U16::new(envelope.cid),
+            epoch: U16::new(envelope.epoch),
+            seq: U16::new(envelope.seq),
+            source: U32::new(envelope.source),
+            tag: I32::new(envelope.tag),
+        }
+    }
+}
+
+impl Announce {
+    /// A header of this kind.
+    #[must_use]
+    pub const fn new(kind: u8, envelope: Envelope, length: u64, token: u64) -> Self {
+        Announce {
+            matching: Match::new(kind, envelope),
+            length: U64::new(length),
+            token: U64::new(token),
+        }
+    }
+}
+
+impl Grant {
+    /// A header of this kind.
+    #[must_use]
+    pub const fn new(kind: u8, asked: Asked) -> Self {
+        Grant {
+            kind,
+            flags: 0,
+            zero: [0; 6],
+            sender: U64::new(asked.sender),
+            receiver: U64::new(asked.receiver),
+            offset: U64::new(asked.offset),
+            length: U64::new(asked.length),
+            want: U64::new(asked.want),
+        }
+    }
+}
+
+impl Frag {
+    /// A fragment of a rendezvous.
+    #[must_use]
+    pub const fn new(receiver: u64, offset: u64) -> Self {
+        Frag {
+            kind: kinds::FRAG,
+            flags: 0,
+            zero: [0; 6],
+            token: U64::new(receiver),
+            offset: U64::new(offset),
+        }
+    }
+
+    /// A fragment of an eager stream.
+    #[must_use]
+    pub const fn of_stream(stream: u64, offset: u64) -> Self {
+        Frag { flags: EAGER, ..Self::new(stream, offset) }
+    }
+}
+
+impl Fin {
+    /// To the sender: the message was read, or not.
+    #[must_use]
+    pub const fn to_sender(sender: u64, status: WireStatus) -> Self {
+        Fin { flags: TO_SENDER, ..Self::to_receiver(sender, 0, 0, status) }
+    }
+
+    /// To the receiver: a piece was written, or not.
+    #[must_use]
+    pub const fn to_receiver(receiver: u64, offset: u64, length: u64, status: WireStatus) -> Self {
+        Fin {
+            kind: kinds::FIN,
+            flags: 0,
+            status: U16::new(status as u16),
+            zero: [0; 4],
+            token: U64::new(receiver),
+            offset: U64::new(offset),
+            length: U64::new(length),
+        }
+    }
+}
+
+impl Nack {
+    /// To the sender.
+    #[must_use]
+    pub const fn to_sender(sender: u64, status: WireStatus) -> Self {
+        Nack { flags: TO_SENDER, ..Self::to_receiver(sender, status) }
+    }
+
+    /// To the receiver.
+    #[must_use]
+    pub const fn to_receiver(receiver: u64, status: WireStatus) -> Self {
+        Nack {
+            kind: kinds::NACK,
+            flags: 0,
+            status: U16::new(status as u16),
+            zero: [0; 4],
+            token: U64::new(receiver),
+        }
+    }
+}
+
+/// Reads a token as the name of a request.
+#[inline]
+pub(super) const fn key(token: u64) -> Key {
+    Key::from_wire(token)
+}
