@@ -6,8 +6,10 @@
 //! (Blueprint, "The house": unsafe lives in `ffi/`.)
 
 pub mod fd;
+pub mod interfaces;
 pub mod library;
 pub mod probe;
 
+pub use interfaces::{Interface, interfaces};
 pub use library::{Library, LibraryError};
 pub use probe::{Found, Known, probe};

@@ -9,6 +9,7 @@
 pub mod error;
 pub mod exit;
 pub mod job;
+pub mod launch;
 pub mod liveness;
 pub mod params;
 pub mod pmi;

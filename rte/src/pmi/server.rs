@@ -6,6 +6,7 @@
 //! strictly request and reply.
 
 use crate::pmi::wire::{self, Command, Lines};
+use serde::{Deserialize, Serialize};
 
 /// Limits told to clients: those of Hydra, which every PMI-1 client was built against.
 const KVSNAME_MAX: usize = 256;
@@ -13,7 +14,7 @@ const KEYLEN_MAX: usize = 64;
 const VALLEN_MAX: usize = 1024;
 
 /// What a rank asks of its job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// It initialised PMI: from now on its end without `Finalized` is a failure.
     Joined,
@@ -116,6 +117,11 @@ impl Server {
             self.waiting = Waiting::Nothing;
             self.say("cmd=barrier_out rc=0");
         }
+    }
+
+    /// Whether there are bytes to send to the rank.
+    pub fn has_output(&self) -> bool {
+        !self.out.is_empty()
     }
 
     /// The bytes to send to the rank.

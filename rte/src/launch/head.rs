@@ -1,0 +1,310 @@
+//! The head of a job: who has joined, finalized, failed; the key-value space; the barrier; the
+//! exit code. A pure machine: events in, orders out; no clock, no descriptor, no process.
+//!
+//! The barrier completes over the living: a rank that ended or finalized is not waited for. An end
+//! before finalize is published to every host at once (law 4); it ends the job only with
+//! `--kill-on-failure`.
+
+use super::messages::Down;
+use crate::exit::{self, Ended, Stage};
+use crate::liveness::{FailedRank, How};
+use crate::pmi::server::Request;
+use std::collections::HashMap;
+
+/// Whom an order is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// This host.
+    Node(usize),
+    /// Every host that is still there.
+    All,
+}
+
+/// Orders to hosts, in order.
+pub type Orders = Vec<(To, Down)>;
+
+#[derive(Debug)]
+struct Rank {
+    node: usize,
+    stage: Stage,
+    in_barrier: bool,
+    ended: Option<How>,
+}
+
+/// The job as its head knows it.
+#[derive(Debug)]
+pub struct Head {
+    ranks: Vec<Rank>,
+    kvs: HashMap<String, String>,
+    abort: Option<i32>,
+    launch_error: Option<u8>,
+    kill_on_failure: bool,
+    terminating: bool,
+    finishing: bool,
+    notes: Vec<String>,
+}
+
+impl Head {
+    /// A job with `counts[node]` ranks on each host in turn.
+    pub fn new(counts: &[u32], kvs: HashMap<String, String>, kill_on_failure: bool) -> Head {
+        let ranks = counts.iter().enumerate().flat_map(|(node, &count)| {
+            (0..count).map(move |_| Rank {
+                node,
+                stage: Stage::Plain,
+                in_barrier: false,
+                ended: None,
+            })
+        });
+        Head {
+            ranks: ranks.collect(),
+            kvs,
+            abort: None,
+            launch_error: None,
+            kill_on_failure,
+            terminating: false,
+            finishing: false,
+            notes: Vec::new(),
+        }
+    }
+
+    /// What happened that a person should read, since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Whether every rank has ended.
+    pub fn is_over(&self) -> bool {
+        self.ranks.iter().all(|rank| rank.ended.is_some())
+    }
+
+    /// The job's exit code, once it is over.
+    pub fn exit_code(&self) -> u8 {
+        if let Some(code) = self.launch_error {
+            return code;
+        }
+        let ended = |rank: &Rank| Some(Ended { stage: rank.stage, how: rank.ended? });
+        let ranks: Vec<Ended> = self.ranks.iter().filter_map(ended).collect();
+        exit::code(&ranks, self.abort)
+    }
+
+    /// A rank of host `node` asks something of the job. A host speaks for its own ranks only.
+    pub fn request(&mut self, node: usize, rank: u32, request: Request, orders: &mut Orders) {
+        let Some(state) = self.rank_on(node, rank).filter(|state| state.ended.is_none()) else {
+            return;
+        };
+        match request {
+            Request::Joined => {
+                if state.stage == Stage::Plain {
+                    state.stage = Stage::Joined;
+                }
+            }
+            Request::Put { key, value } => {
+                self.kvs.insert(key, value);
+            }
+            Request::Get { key } => {
+                let value = self.kvs.get(&key).cloned();
+                orders.push((To::Node(node), Down::GetReply { rank, value }));
+            }
+            Request::Barrier => {
+                state.in_barrier = true;
+                self.check_barrier(orders);
+            }
+            Request::Finalized => {
+                state.stage = Stage::Finalized;
+                self.check_barrier(orders);
+            }
+            Request::Abort { code } => {
+                self.abort = Some(code);
+                self.notes.push(format!("rank {rank} aborts the job with code {code}"));
+                self.terminate(orders);
+            }
+        }
+    }
+
+    /// A rank's process is gone.
+    pub fn ended(&mut self, node: usize, rank: u32, how: How, orders: &mut Orders) {
+        let Some(state) = self.rank_on(node, rank).filter(|state| state.ended.is_none()) else {
+            return;
+        };
+        state.ended = Some(how);
+        let ended = Ended { stage: state.stage, how };
+        if ended.stage != Stage::Finalized {
+            // Also the clean exit of a program that never joined: nobody need wait for it.
+            orders.push((To::All, Down::Failed(FailedRank { rank, how })));
+        }
+        if ended.is_failure() && !self.terminating {
+            let after = if self.kill_on_failure { "ending the job" } else { "the job goes on" };
+            let unsaid = match (ended.stage, how) {
+                (Stage::Joined, How::Exit(_)) => " without finalize",
+                _ => "",
+            };
+            match self.ranks.len() {
+                1 => self.notes.push(format!("rank {rank}: {how}{unsaid}")),
+                _ => self.notes.push(format!("rank {rank}: {how}{unsaid}; {after}")),
+            }
+            if self.kill_on_failure {
+                self.terminate(orders);
+            }
+        }
+        self.check_barrier(orders);
+        if self.is_over() && !self.finishing {
+            self.finishing = true;
+            orders.push((To::All, Down::Finish));
+        }
+    }
+
+    /// The connection to a host is lost: its ranks are gone, for good (law 4).
+    pub fn node_lost(&mut self, node: usize, orders: &mut Orders) {
+        let lost: Vec<u32> = (0..self.ranks.len())
+            .filter(|index| self.ranks[*index].node == node && self.ranks[*index].ended.is_none())
+            .map(|index| index as u32)
+            .collect();
+        for rank in lost {
+            self.ended(node, rank, How::HostLost, orders);
+        }
+    }
+
+    /// A host could not start its ranks: the job ends with `code`.
+    pub fn launch_failed(&mut self, why: String, code: u8, orders: &mut Orders) {
+        if self.launch_error.is_none() {
+            self.launch_error = Some(code);
+            self.notes.push(why);
+        }
+        self.terminate(orders);
+    }
+
+    /// Ends the job, once.
+    pub fn terminate(&mut self, orders: &mut Orders) {
+        if !std::mem::replace(&mut self.terminating, true) {
+            orders.push((To::All, Down::Terminate));
+        }
+    }
+
+    fn rank_on(&mut self, node: usize, rank: u32) -> Option<&mut Rank> {
+        self.ranks.get_mut(rank as usize).filter(|state| state.node == node)
+    }
+
+    fn check_barrier(&mut self, orders: &mut Orders) {
+        let waited_for = |rank: &&Rank| rank.ended.is_none() && rank.stage != Stage::Finalized;
+        let mut entered = 0;
+        for rank in self.ranks.iter().filter(waited_for) {
+            if !rank.in_barrier {
+                return;
+            }
+            entered += 1;
+        }
+        if entered > 0 {
+            self.ranks.iter_mut().for_each(|rank| rank.in_barrier = false);
+            orders.push((To::All, Down::BarrierOut));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(counts: &[u32], kill_on_failure: bool) -> Head {
+        let mut head = Head::new(counts, HashMap::new(), kill_on_failure);
+        let mut orders = Orders::new();
+        let mut rank = 0;
+        for (node, &count) in counts.iter().enumerate() {
+            for _ in 0..count {
+                head.request(node, rank, Request::Joined, &mut orders);
+                rank += 1;
+            }
+        }
+        assert!(orders.is_empty());
+        head
+    }
+
+    fn names(orders: &Orders) -> Vec<String> {
+        let name = |down: &Down| format!("{down:?}").split([' ', '(']).next().unwrap().to_owned();
+        orders.iter().map(|(_, down)| name(down)).collect()
+    }
+
+    #[test]
+    fn the_barrier_completes_over_the_living() {
+        let mut head = job(&[2, 1], false);
+        let mut orders = Orders::new();
+        head.request(0, 0, Request::Barrier, &mut orders);
+        head.request(1, 2, Request::Barrier, &mut orders);
+        assert!(orders.is_empty());
+        head.ended(0, 1, How::Signal(9), &mut orders);
+        assert_eq!(names(&orders), ["Failed", "BarrierOut"]);
+        orders.clear();
+        head.request(0, 0, Request::Barrier, &mut orders);
+        assert!(orders.is_empty(), "the second barrier is a new one");
+        head.request(1, 2, Request::Finalized, &mut orders);
+        assert_eq!(names(&orders), ["BarrierOut"]);
+    }
+
+    #[test]
+    fn a_failure_is_published_once_and_the_job_goes_on() {
+        let mut head = job(&[3], false);
+        let mut orders = Orders::new();
+        head.ended(0, 1, How::Signal(9), &mut orders);
+        head.ended(0, 1, How::Exit(0), &mut orders);
+        assert_eq!(names(&orders), ["Failed"]);
+        orders.clear();
+        for rank in [0, 2] {
+            head.request(0, rank, Request::Finalized, &mut orders);
+            head.ended(0, rank, How::Exit(rank as u8), &mut orders);
+        }
+        assert_eq!(names(&orders), ["Finish"]);
+        assert_eq!(head.exit_code(), 0);
+    }
+
+    #[test]
+    fn kill_on_failure_and_abort_end_the_job_once() {
+        let mut head = job(&[3], true);
+        let mut orders = Orders::new();
+        head.ended(0, 1, How::Signal(11), &mut orders);
+        head.ended(0, 2, How::Signal(15), &mut orders);
+        assert_eq!(names(&orders), ["Failed", "Terminate", "Failed"]);
+        let mut head = job(&[2], false);
+        orders.clear();
+        head.request(0, 1, Request::Abort { code: 7 }, &mut orders);
+        head.request(0, 0, Request::Abort { code: 9 }, &mut orders);
+        assert_eq!(names(&orders), ["Terminate"]);
+        head.ended(0, 0, How::Signal(15), &mut orders);
+        head.ended(0, 1, How::Exit(7), &mut orders);
+        assert_eq!(head.exit_code(), 9, "the last abort's code");
+    }
+
+    #[test]
+    fn a_lost_host_takes_its_ranks_with_it_but_not_those_that_had_ended() {
+        let mut head = job(&[1, 2], false);
+        let mut orders = Orders::new();
+        head.request(1, 1, Request::Finalized, &mut orders);
+        head.ended(1, 1, How::Exit(0), &mut orders);
+        head.node_lost(1, &mut orders);
+        let failed = FailedRank { rank: 2, how: How::HostLost };
+        assert!(matches!(orders[..], [(To::All, Down::Failed(f))] if f == failed));
+    }
+
+    #[test]
+    fn a_host_speaks_for_its_own_ranks_only() {
+        let mut head = job(&[1, 1], false);
+        let mut orders = Orders::new();
+        head.ended(0, 1, How::Exit(0), &mut orders);
+        head.request(1, 0, Request::Abort { code: 1 }, &mut orders);
+        head.ended(1, 7, How::Exit(0), &mut orders);
+        assert!(orders.is_empty());
+    }
+
+    #[test]
+    fn keys_are_found_and_missing_ones_told() {
+        let mut head = job(&[1], false);
+        let mut orders = Orders::new();
+        let put = Request::Put { key: "k".into(), value: "v".into() };
+        head.request(0, 0, put, &mut orders);
+        for (key, expected) in [("k", Some("v".to_owned())), ("x", None)] {
+            orders.clear();
+            head.request(0, 0, Request::Get { key: key.into() }, &mut orders);
+            assert!(
+                matches!(&orders[..], [(To::Node(0), Down::GetReply { value, .. })] if *value == expected)
+            );
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the head of a job and its hosts say to each other. The same messages travel in memory to
+//! the launcher's own host and over a [`link`](super::link) to the others.
+
+use crate::liveness::{FailedRank, How};
+use crate::pmi::server::Request;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+
+/// How much output a host may have sent that the head has not taken yet, in bytes.
+pub const OUTPUT_WINDOW: usize = 1 << 20;
+/// The most bytes of output or input in one message.
+pub const CHUNK: usize = 64 * 1024;
+
+/// Whether ranks are bound to cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Bind {
+    /// One core a rank, round-robin.
+    Core,
+    /// Leave it to the scheduler.
+    None,
+}
+
+/// What a host starts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LaunchSpec {
+    /// The job's name; the name of its key-value space too.
+    pub job: String,
+    /// The host's name, for messages.
+    pub host: String,
+    /// Ranks in the job.
+    pub size: u32,
+    /// The first rank of this host; its ranks are consecutive.
+    pub first_rank: u32,
+    /// How many ranks it starts.
+    pub count: u32,
+    /// The program, looked up in `PATH` unless it has a slash.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Its whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// The directory it starts in.
+    pub directory: OsString,
+    /// `--mca` as handed on to ranks.
+    pub mca: String,
+    /// Binding asked for; by default cores if there are enough.
+    pub bind: Option<Bind>,
+}
+
+/// Which of a rank's two outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// From a host to the head.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Up {
+    /// A rank could not be started; its host has ended what it had started.
+    LaunchFailed {
+        /// Why, in words.
+        why: String,
+        /// The exit code shells give for that.
+        code: u8,
+    },
+    /// What a rank asks of its job.
+    Request {
+        /// The rank.
+        rank: u32,
+        /// The request.
+        request: Request,
+    },
+    /// A rank's process is gone.
+    Ended {
+        /// The rank.
+        rank: u32,
+        /// How.
+        how: How,
+    },
+    /// Bytes a rank wrote.
+    Output {
+        /// The rank.
+        rank: u32,
+        /// To where.
+        stream: Stream,
+        /// What.
+        data: Vec<u8>,
+    },
+    /// A rank's output has ended (both streams).
+    OutputEnd {
+        /// The rank.
+        rank: u32,
+    },
+    /// Rank 0 has taken the input given to it; more may come.
+    StdinTaken,
+    /// Rank 0 reads no more input.
+    StdinClosed,
+    /// After [`Down::Finish`]: everything is ended, reaped and forwarded.
+    Drained,
+}
+
+/// From the head to a host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Down {
+    /// Start these ranks. Once, first.
+    Launch(Box<LaunchSpec>),
+    /// Answers a rank's `get`.
+    GetReply {
+        /// The rank.
+        rank: u32,
+        /// The value, if the key is there.
+        value: Option<String>,
+    },
+    /// Lets every rank out of the barrier.
+    BarrierOut,
+    /// A rank of the job failed: publish it.
+    Failed(FailedRank),
+    /// Input for rank 0.
+    Stdin(Vec<u8>),
+    /// No more input for rank 0.
+    StdinEnd,
+    /// So many bytes of output have been taken.
+    OutputTaken(usize),
+    /// Pass this signal to every rank.
+    Signal(i32),
+    /// End every rank: politely, then not.
+    Terminate,
+    /// End every rank now.
+    Kill,
+    /// Every rank of the job has ended: end what they left running, forward the rest of the output.
+    Finish,
+    /// The job is over: a daemon exits.
+    Shutdown,
+}

@@ -1,0 +1,380 @@
+//! `ironweave run`: the launcher's event loop. Joins the pure head of the job to its hosts, to the
+//! terminal, and to signals; decides nothing by itself.
+
+use super::agent::{self, Agents};
+use super::head::{Head, Orders, To};
+use super::link::{Link, LinkError};
+use super::messages::{Bind, CHUNK, Down, LaunchSpec, Up};
+use super::node::Node;
+use super::output::Output;
+use super::placement::{self, Host};
+use super::pollset::{PollSet, Token};
+use super::signals::Signals;
+use crate::job::{MAPPING_KEY, SECRET_KEY};
+use crate::params::sources;
+use crate::pmi::{mapping, text};
+use crate::secret;
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::time::Instant;
+
+/// What to run, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many ranks.
+    pub ranks: u32,
+    /// Where; empty means here.
+    pub hosts: Vec<Host>,
+    /// The command that starts something on a host; `{host}` stands for its name.
+    pub agent: String,
+    /// The port daemons connect to; 0 takes any.
+    pub port: u16,
+    /// Binding to cores.
+    pub bind: Option<Bind>,
+    /// Lines of output begin with their rank.
+    pub tag_output: bool,
+    /// The first failure ends the job.
+    pub kill_on_failure: bool,
+    /// Parameters, in order.
+    pub mca: Vec<(String, String)>,
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+}
+
+/// Why a job could not be started or kept, in words for the person who started it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LaunchError(pub String);
+
+impl LaunchError {
+    pub(super) fn new(what: &str, error: impl std::fmt::Display) -> LaunchError {
+        LaunchError(format!("{what}: {error}"))
+    }
+}
+
+/// Where a host's node is.
+#[derive(Debug)]
+enum Place {
+    Here(Box<Node>),
+    There(Link),
+    Gone,
+}
+
+#[derive(Debug)]
+struct HostState {
+    name: String,
+    place: Place,
+    drained: bool,
+}
+
+/// The launcher's standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    /// Rank 0 can take more.
+    Wanted,
+    /// Rank 0 has not taken the last piece.
+    Waiting,
+    /// There is no more, or nobody to take it.
+    Ended,
+}
+
+struct Launcher {
+    head: Head,
+    hosts: Vec<HostState>,
+    output: Output,
+    signals: Signals,
+    input: Input,
+    interrupted: bool,
+}
+
+/// Runs a job to its end; returns its exit code (seed 003 §17.5.2).
+///
+/// Blocks until every rank has ended and its output is written. A rank that dies is told to the
+/// others and does not end the job, unless asked to.
+///
+/// # Errors
+/// The job could not be started: words for the user, ranks that had been started are ended.
+pub fn run(options: &Options) -> Result<u8, LaunchError> {
+    if options.ranks == 0 {
+        return Err(LaunchError("-n 0: a job has at least one rank".into()));
+    }
+    sources::load(&options.mca).map_err(|error| LaunchError(error.to_string()))?;
+    let here = agent::host_name();
+    let hosts = match options.hosts.is_empty() {
+        true => vec![(here.clone(), options.ranks)],
+        false => placement::fill(options.hosts.clone(), options.ranks).map_err(LaunchError)?,
+    };
+    let secret = secret::fresh().map_err(|error| LaunchError(error.to_string()))?;
+    let job = secret::fresh_name().map_err(|error| LaunchError(error.to_string()))?;
+    let signals = Signals::take_over()
+        .map_err(|error| LaunchError::new("cannot take over signals", error))?;
+
+    let is_here = |name: &str| name == here || name == "localhost";
+    let remote: Vec<(usize, String)> = (hosts.iter().enumerate())
+        .filter(|(_, (name, _))| !is_here(name))
+        .map(|(index, (name, _))| (index, name.clone()))
+        .collect();
+    let (agents, mut links) = agent::start_daemons(options, &secret, &remote)?;
+
+    let counts: Vec<u32> = hosts.iter().map(|(_, count)| *count).collect();
+    let kvs = HashMap::from([
+        (SECRET_KEY.to_owned(), text::encode(&secret)),
+        (MAPPING_KEY.to_owned(), mapping::format(&counts)),
+    ]);
+    let states = hosts.iter().enumerate().map(|(index, (name, _))| HostState {
+        name: name.clone(),
+        place: match links.remove(&index) {
+            Some(link) => Place::There(link),
+            None => Place::Here(Box::default()),
+        },
+        drained: false,
+    });
+    let mut launcher = Launcher {
+        head: Head::new(&counts, kvs, options.kill_on_failure),
+        hosts: states.collect(),
+        output: Output::new(options.ranks, options.tag_output),
+        signals,
+        input: Input::Wanted,
+        interrupted: false,
+    };
+    launcher.launch(options, &job, &counts)?;
+    launcher.serve()?;
+    let code = launcher.head.exit_code();
+    launcher.say_goodbye(agents);
+    Ok(code)
+}
+
+impl Launcher {
+    fn launch(&mut self, options: &Options, job: &str, counts: &[u32]) -> Result<(), LaunchError> {
+        let directory = std::env::current_dir()
+            .map_err(|error| LaunchError::new("no working directory", error))?;
+        let env: Vec<_> = std::env::vars_os().collect();
+        let mut first_rank = 0;
+        for (node, &count) in counts.iter().enumerate() {
+            let spec = LaunchSpec {
+                job: job.to_owned(),
+                host: self.hosts[node].name.clone(),
+                size: options.ranks,
+                first_rank,
+                count,
+                program: options.program.clone(),
+                args: options.args.clone(),
+                env: env.clone(),
+                directory: directory.clone().into_os_string(),
+                mca: sources::hand_on(&options.mca),
+                bind: options.bind,
+            };
+            first_rank += count;
+            self.order(node, Down::Launch(Box::new(spec)));
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self) -> Result<(), LaunchError> {
+        loop {
+            self.settle();
+            if self.hosts.iter().all(|host| host.drained) {
+                self.output.end_all();
+                if self.output.is_empty() {
+                    return Ok(());
+                }
+            }
+            let ready =
+                self.wait().map_err(|error| LaunchError::new("cannot wait for events", error))?;
+            ready.into_iter().for_each(|token| self.ready(token));
+            let now = Instant::now();
+            for host in &mut self.hosts {
+                if let Place::Here(node) = &mut host.place {
+                    node.tick(now);
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Vec<Token>, rustix::io::Errno> {
+        let mut set = PollSet::default();
+        let mut deadline = None;
+        set.readable(&self.signals, Token::Signals);
+        let stdin = std::io::stdin();
+        if self.input == Input::Wanted && may_read(&stdin) {
+            set.readable(&stdin, Token::Stdin);
+        }
+        self.output.register(&mut set);
+        for (index, host) in self.hosts.iter().enumerate() {
+            match &host.place {
+                Place::Here(node) => {
+                    node.register(&mut set);
+                    deadline = node.deadline();
+                }
+                Place::There(link) => set.either(link, Token::Link(index), link.has_unsent()),
+                Place::Gone => {}
+            }
+        }
+        set.wait(deadline)
+    }
+
+    fn ready(&mut self, token: Token) {
+        match token {
+            Token::Signals => self.pass_signals(),
+            Token::Stdin => self.read_input(),
+            Token::Sink(which) => self.output.ready(which),
+            Token::Link(node) => self.read_link(node),
+            _ => {
+                for host in &mut self.hosts {
+                    if let Place::Here(node) = &mut host.place {
+                        node.ready(token);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries what hosts report to the head and its orders to hosts, until neither has more.
+    fn settle(&mut self) {
+        loop {
+            let mut quiet = true;
+            for node in 0..self.hosts.len() {
+                if let Place::Here(local) = &mut self.hosts[node].place {
+                    let up = std::mem::take(&mut local.up);
+                    quiet &= up.is_empty();
+                    up.into_iter().for_each(|up| self.report(node, up));
+                }
+            }
+            for (node, bytes) in self.output.taken() {
+                self.order(node, Down::OutputTaken(bytes));
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn report(&mut self, node: usize, up: Up) {
+        let mut orders = Orders::new();
+        match up {
+            Up::LaunchFailed { why, code } => self.head.launch_failed(why, code, &mut orders),
+            Up::Request { rank, request } => self.head.request(node, rank, request, &mut orders),
+            Up::Ended { rank, how } => self.head.ended(node, rank, how, &mut orders),
+            Up::Output { rank, stream, data } => self.output.take(node, rank, stream, &data),
+            Up::OutputEnd { rank } => self.output.end(rank),
+            Up::StdinTaken if self.input == Input::Waiting => self.input = Input::Wanted,
+            Up::StdinTaken => {}
+            Up::StdinClosed => self.input = Input::Ended,
+            Up::Drained => self.hosts[node].drained = true,
+        }
+        self.carry_out(orders);
+    }
+
+    fn carry_out(&mut self, orders: Orders) {
+        for note in self.head.take_notes() {
+            self.output.note(&note);
+        }
+        for (to, order) in orders {
+            match to {
+                To::Node(node) => self.order(node, order),
+                To::All => (0..self.hosts.len()).for_each(|node| self.order(node, order.clone())),
+            }
+        }
+    }
+
+    fn order(&mut self, node: usize, order: Down) {
+        let sent = match &mut self.hosts[node].place {
+            Place::Here(local) => {
+                local.apply(order);
+                Ok(())
+            }
+            Place::There(link) => link.send(&order),
+            Place::Gone => Ok(()),
+        };
+        if let Err(error) = sent {
+            self.lose(node, &error);
+        }
+    }
+
+    fn read_link(&mut self, node: usize) {
+        let Place::There(link) = &mut self.hosts[node].place else { return };
+        let mut messages: Vec<Up> = Vec::new();
+        let result = link.receive(&mut messages).and_then(|()| link.flush());
+        messages.into_iter().for_each(|up| self.report(node, up));
+        if let Err(error) = result {
+            self.lose(node, &error);
+        }
+    }
+
+    /// The connection to a host's daemon is lost: so are its ranks, for good (law 4).
+    fn lose(&mut self, node: usize, error: &LinkError) {
+        let host = &mut self.hosts[node];
+        if matches!(host.place, Place::Gone) {
+            return;
+        }
+        host.place = Place::Gone;
+        if !std::mem::replace(&mut host.drained, true) {
+            let note = format!("host {}: its daemon's connection is lost ({error})", host.name);
+            self.output.note(&note);
+        }
+        let mut orders = Orders::new();
+        self.head.node_lost(node, &mut orders);
+        self.carry_out(orders);
+    }
+
+    fn pass_signals(&mut self) {
+        for signal in self.signals.pending() {
+            tracing::info!(?signal, "passed on to ranks");
+            let order = match signal {
+                // The second one means it.
+                Signal::INT if std::mem::replace(&mut self.interrupted, true) => Down::Kill,
+                Signal::TSTP => Down::Signal(Signal::STOP.as_raw()),
+                signal => Down::Signal(signal.as_raw()),
+            };
+            self.carry_out(vec![(To::All, order)]);
+            if signal == Signal::TSTP {
+                let myself = rustix::process::getpid();
+                let _ = rustix::process::kill_process(myself, Signal::STOP);
+            }
+        }
+    }
+
+    fn read_input(&mut self) {
+        let mut data = vec![0u8; CHUNK];
+        // Rank 0 is on the first host.
+        match rustix::io::read(std::io::stdin(), &mut data) {
+            Ok(0) => {
+                self.input = Input::Ended;
+                self.order(0, Down::StdinEnd);
+            }
+            Ok(length) => {
+                data.truncate(length);
+                self.input = Input::Waiting;
+                self.order(0, Down::Stdin(data));
+            }
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(error) => {
+                tracing::warn!(%error, "standard input cannot be read");
+                self.input = Input::Ended;
+                self.order(0, Down::StdinEnd);
+            }
+        }
+    }
+
+    fn say_goodbye(mut self, agents: Agents) {
+        for host in &mut self.hosts {
+            if let Place::There(link) = &mut host.place {
+                // A daemon that does not hear it sees the connection close.
+                let _ = link.send(&Down::Shutdown);
+            }
+        }
+        drop(self.hosts);
+        agents.join();
+    }
+}
+
+/// A terminal may be read only by the job in its foreground: reading stops any other.
+fn may_read(stdin: &std::io::Stdin) -> bool {
+    match rustix::termios::tcgetpgrp(stdin) {
+        Ok(foreground) => foreground == rustix::process::getpgrp(),
+        Err(_) => true,
+    }
+}
