@@ -1,0 +1,275 @@
+//! What comes in on one connection: frames cut out of the stream and handed to the sink.
+//!
+//! Small frames are read many at a time into the rail's staging memory and delivered from there. A long payload
+//! that is still on its way is offered to the sink first, and read straight to where the sink wants it, together
+//! with the beginning of the next frames in the same call.
+
+use crate::errno::{Call, Class, classify};
+use crate::iov::read_into;
+use crate::wire::{Decoder, Malformed, Step};
+use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::{Counters, Fault, Header, Landing, Peer, Sink, Token};
+use rustix::fd::BorrowedFd;
+use rustix::io::{Errno, IoSliceMut, readv};
+use rustix::net::{RecvFlags, recv};
+
+/// Length of the staging memory of a rail, in bytes.
+pub const STAGING: usize = 64 << 10;
+/// Bytes read ahead beyond a long payload, and at the beginning of a frame that is probably long: what is read
+/// of a long payload in this way has to be copied.
+const LEAD: usize = 4 << 10;
+/// Payloads up to this length are always put together in transport memory.
+const SMALL: usize = 4 << 10;
+
+/// Why no more can come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The peer said good-bye.
+    Bye,
+    /// The stream ended without a good-bye.
+    Eof,
+    /// The call failed.
+    Errno(Errno),
+    /// Not our framing.
+    Malformed(&'static str),
+}
+
+/// What one pump did.
+#[derive(Debug)]
+pub struct Pumped {
+    /// Reports made.
+    pub reports: usize,
+    /// Bytes that came.
+    pub bytes: usize,
+    /// Nothing can come any more.
+    pub end: Option<End>,
+}
+
+#[derive(Debug, Default)]
+enum Body {
+    /// Between frames, or inside a prefix or header.
+    #[default]
+    None,
+    /// A payload goes to memory of ours.
+    Buffered { header: Header, payload: Vec<u8>, filled: usize },
+    /// A payload goes where the sink wanted it.
+    Direct { region: RecvRegion, token: Token, filled: usize, len: usize },
+}
+
+/// The incoming half of one connection.
+#[derive(Debug, Default)]
+pub struct Inbound {
+    /// The beginning of a frame that did not come whole yet.
+    carry: Vec<u8>,
+    body: Body,
+    /// The last frames were long: read only the beginning of the next one to staging memory.
+    long: bool,
+}
+
+/// Where reports go, with what they need: one argument instead of four.
+pub struct Delivery<'a, S> {
+    pub from: Peer,
+    pub sink: &'a mut S,
+    pub counters: &'a Counters,
+}
+
+impl<S: Sink> Delivery<'_, S> {
+    fn frame(&mut self, header: &[u8], payload: &[u8]) {
+        self.count(payload.len());
+        self.sink.frame(self.from, header, payload);
+    }
+
+    fn count(&self, len: usize) {
+        self.counters.frames_received.add(1);
+        self.counters.bytes_received.add(len as u64);
+    }
+}
+
+impl Inbound {
+    /// Reads and delivers until the socket is empty, or a little more than `budget` bytes came.
+    pub fn pump<S: Sink>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        staging: &mut [u8],
+        budget: usize,
+        to: &mut Delivery<'_, S>,
+    ) -> Pumped {
+        let mut pumped = Pumped { reports: 0, bytes: 0, end: None };
+        while pumped.bytes < budget {
+            let (came, wanted) = match self.read(socket, staging) {
+                Ok(read) => read,
+                Err(errno) => match classify(Call::Receive, errno) {
+                    Class::Again => continue,
+                    Class::Later => break,
+                    Class::Lost(..) => {
+                        pumped.end = Some(End::Errno(errno));
+                        break;
+                    }
+                },
+            };
+            if came == 0 {
+                pumped.end = Some(End::Eof);
+                break;
+            }
+            pumped.bytes += came;
+            match self.take(came, wanted, staging, to) {
+                Ok((reports, end)) => {
+                    pumped.reports += reports;
+                    pumped.end = end;
+                }
+                Err(Malformed(what)) => pumped.end = Some(End::Malformed(what)),
+            }
+            if pumped.end.is_some() || came < wanted {
+                break;
+            }
+        }
+        pumped
+    }
+
+    /// One read; how many bytes came, and how many could have.
+    fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        staging: &mut [u8],
+    ) -> Result<(usize, usize), Errno> {
+        match &mut self.body {
+            Body::None => {
+                let start = self.carry.len();
+                staging[..start].copy_from_slice(&self.carry);
+                let end = if self.long { start + LEAD } else { staging.len() };
+                let space = &mut staging[start..end];
+                let wanted = space.len();
+                recv(socket, space, RecvFlags::DONTWAIT).map(|(_, came)| (came, wanted))
+            }
+            Body::Buffered { payload, filled, .. } => {
+                let rest = &mut payload[*filled..];
+                let wanted = rest.len() + LEAD;
+                let ahead = IoSliceMut::new(&mut staging[..LEAD]);
+                readv(socket, &mut [IoSliceMut::new(rest), ahead]).map(|came| (came, wanted))
+            }
+            Body::Direct { region, filled, len, .. } => {
+                let wanted = *len - *filled + LEAD;
+                read_into(socket, region, *filled, *len, &mut staging[..LEAD])
+                    .map(|came| (came, wanted))
+            }
+        }
+    }
+
+    /// Hands on what one read brought.
+    fn take<S: Sink>(
+        &mut self,
+        came: usize,
+        wanted: usize,
+        staging: &[u8],
+        to: &mut Delivery<'_, S>,
+    ) -> Result<(usize, Option<End>), Malformed> {
+        let mut reports = 0;
+        let ahead = match &mut self.body {
+            Body::None => {
+                let all = self.carry.len() + came;
+                self.carry.clear();
+                self.long &= came < wanted; // a full read of small frames: there are many, read more at once
+                all
+            }
+            Body::Buffered { payload, filled, .. } => {
+                let part = came.min(payload.len() - *filled);
+                *filled += part;
+                if *filled < payload.len() {
+                    return Ok((0, None));
+                }
+                came - part
+            }
+            Body::Direct { filled, len, .. } => {
+                let part = came.min(*len - *filled);
+                *filled += part;
+                if *filled < *len {
+                    return Ok((0, None));
+                }
+                came - part
+            }
+        };
+        match std::mem::take(&mut self.body) {
+            Body::None => {}
+            Body::Buffered { header, payload, .. } => {
+                to.frame(header.as_bytes(), &payload);
+                reports += 1;
+            }
+            Body::Direct { region, token, len, .. } => {
+                to.count(len);
+                to.sink.landed(to.from, region, token, Ok(()));
+                reports += 1;
+            }
+        }
+        let (more, end) = self.cut(&staging[..ahead], to)?;
+        Ok((reports + more, end))
+    }
+
+    /// Delivers the whole frames in `bytes` and keeps what is left.
+    fn cut<S: Sink>(
+        &mut self,
+        bytes: &[u8],
+        to: &mut Delivery<'_, S>,
+    ) -> Result<(usize, Option<End>), Malformed> {
+        let mut decoder = Decoder::new(bytes);
+        let mut reports = 0;
+        loop {
+            let before = decoder.rest();
+            match decoder.step()? {
+                Step::Frame { header, payload } => {
+                    self.long = payload.len() > SMALL;
+                    to.frame(header, payload);
+                    reports += 1;
+                }
+                Step::Started { payload_len, .. } if payload_len <= SMALL => {
+                    self.carry.extend_from_slice(before);
+                    return Ok((reports, None));
+                }
+                Step::Started { header, payload_len, staged } => {
+                    self.long = true;
+                    self.begin(header, payload_len, staged, to);
+                    return Ok((reports, None));
+                }
+                Step::Bye => return Ok((reports, Some(End::Bye))),
+                Step::Short => {
+                    self.carry.extend_from_slice(before);
+                    return Ok((reports, None));
+                }
+            }
+        }
+    }
+
+    /// A long payload begins: asks where it shall go.
+    fn begin<S: Sink>(
+        &mut self,
+        header: &[u8],
+        len: usize,
+        staged: &[u8],
+        to: &mut Delivery<'_, S>,
+    ) {
+        let filled = staged.len();
+        self.body = match to.sink.landing(to.from, header, len) {
+            Landing::Buffered => {
+                let mut payload = vec![0; len];
+                payload[..filled].copy_from_slice(staged);
+                Body::Buffered { header: Header::new(header), payload, filled }
+            }
+            Landing::Direct { region, token } => {
+                assert!(region.len() >= len, "a landing of {} bytes for {len}", region.len());
+                region.write(0, staged);
+                Body::Direct { region, token, filled, len }
+            }
+        };
+    }
+
+    /// Gives back a region that will not be filled any more, and forgets what came in part.
+    pub fn purge<S: Sink>(&mut self, fault: &Fault, to: &mut Delivery<'_, S>) -> usize {
+        self.carry.clear();
+        match std::mem::take(&mut self.body) {
+            Body::Direct { region, token, .. } => {
+                to.sink.landed(to.from, region, token, Err(fault.clone()));
+                1
+            }
+            Body::None | Body::Buffered { .. } => 0,
+        }
+    }
+}

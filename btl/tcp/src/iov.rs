@@ -1,0 +1,36 @@
+//! Reads from a socket straight into user memory: the one place of this crate that needs `unsafe`.
+//!
+//! A [`RecvRegion`] is written by raw copies everywhere else; the kernel is handed its bytes here for the time of
+//! one `readv`. Sending needs nothing of the kind: a send region lends its bytes as a slice.
+#![allow(unsafe_code)]
+
+use ironweave_btl::memory::RecvRegion;
+use rustix::fd::BorrowedFd;
+use rustix::io::{IoSliceMut, Result, readv};
+
+/// Reads what is there: first into bytes `from..to` of `region`, and when those are full, into `ahead` (the
+/// beginning of the next frames). Returns how many bytes came in both together; 0 is the end of the stream.
+///
+/// # Errors
+/// The `errno` of `readv`.
+///
+/// # Panics
+/// When the range is not inside the region.
+pub fn read_into(
+    socket: BorrowedFd<'_>,
+    region: &RecvRegion,
+    from: usize,
+    to: usize,
+    ahead: &mut [u8],
+) -> Result<usize> {
+    let part = region.part(from..to);
+    let bytes: &mut [u8] = if part.is_empty() {
+        &mut [] // its address may be null
+    } else {
+        // SAFETY: the bytes are valid for reads and writes, and nobody else touches them, by the promise of
+        // `RecvRegion::new`; other parts of the same memory are used from this thread only, hence not during
+        // this call, which keeps no reference. Broken by: `btl/tcp/tests/transfer.rs`, the canary tests.
+        unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr(), part.len()) }
+    };
+    readv(socket, &mut [IoSliceMut::new(bytes), IoSliceMut::new(ahead)])
+}
