@@ -235,11 +235,12 @@ impl Params {
     }
 }
 
-/// The known name most like `name`, if any is like it at all.
+/// The known name most like `name`: one it is the end of, or one a few slips away.
 fn nearest(name: &str) -> Option<&'static str> {
-    let score = |def: &Def| strsim::jaro_winkler(name, def.name);
-    let best = TABLE.iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(best) > 0.75).then_some(best.name)
+    let end_of = |def: &&Def| name.len() > 3 && def.name.ends_with(name);
+    let slips = |def: &&Def| strsim::damerau_levenshtein(name, def.name);
+    let best = TABLE.iter().find(end_of).or_else(|| TABLE.iter().min_by_key(slips))?;
+    (end_of(&best) || slips(&best) <= (name.len() / 4).max(2)).then_some(best.name)
 }
 
 #[cfg(test)]
@@ -267,6 +268,8 @@ mod tests {
             error.to_string(),
             "unknown parameter \"btl_tcp_link\" (command line); did you mean \"btl_tcp_links\"?"
         );
+        let error = params.set("eager_limit", "2", Source::CommandLine).unwrap_err();
+        assert!(error.to_string().contains("pml_ob1_eager_limit"));
         let error = params.set("qqqq", "2", Source::Environment).unwrap_err();
         assert_eq!(error.to_string(), "unknown parameter \"qqqq\" (environment)");
     }

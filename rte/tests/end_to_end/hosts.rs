@@ -1,0 +1,183 @@
+//! Jobs over several hosts: network namespaces joined to a bridge, made and removed by the test.
+
+use crate::support::{Job, Outcome, probe, send, wait_gone};
+use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Two hosts and the network between them and us; gone when dropped.
+struct Hosts {
+    names: Vec<String>,
+    bridge: String,
+}
+
+fn ip(args: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(args.split_whitespace()).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {args}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+impl Hosts {
+    /// Makes `count` hosts, or says why this machine does not let us.
+    fn make(count: u32) -> Result<Hosts, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Interface names have 15 bytes; a network of its own for each process and test.
+        let unique = std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed) % 8;
+        let tag = format!("{:x}", unique % 0xff_ffff);
+        let network = format!("10.{}.{}", 128 + unique / 256 % 100, unique % 256);
+        let mut hosts = Hosts { names: Vec::new(), bridge: format!("iwb{tag}") };
+        ip(&format!("link add {} type bridge", hosts.bridge))?;
+        ip(&format!("addr add {network}.254/24 dev {}", hosts.bridge))?;
+        ip(&format!("link set {} up", hosts.bridge))?;
+        for index in 0..count {
+            let (name, link) = (format!("iwn{tag}-{index}"), format!("iwv{tag}{index}"));
+            ip(&format!("netns add {name}"))?;
+            hosts.names.push(name.clone());
+            ip(&format!("link add {link} type veth peer name eth0 netns {name}"))?;
+            ip(&format!("link set {link} master {} up", hosts.bridge))?;
+            ip(&format!("-n {name} addr add {network}.{}/24 dev eth0", index + 1))?;
+            ip(&format!("-n {name} link set eth0 up"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        Ok(hosts)
+    }
+
+    fn run(&self, slots: u32, args: &str, steps: &str) -> Job {
+        let list: Vec<_> = self.names.iter().map(|name| format!("{name}:{slots}")).collect();
+        let (list, probe) = (list.join(","), probe());
+        let fixed = ["--hosts", &list, "--launch-agent", "ip netns exec {host}"].map(OsStr::new);
+        let words = args.split_whitespace().map(OsStr::new);
+        let steps = steps.split_whitespace().map(OsStr::new);
+        let all = fixed.into_iter().chain(words).chain([probe.as_os_str()]).chain(steps);
+        Job::start(all, Stdio::null())
+    }
+
+    /// The daemons of a job: the launcher's children that carry the daemon's argument.
+    fn daemons(&self, job: &Job) -> Vec<u32> {
+        let path = format!("/proc/{0}/task/{0}/children", job.pid());
+        let children = std::fs::read_to_string(path).expect("children");
+        let is_daemon = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.ends_with(b"\0daemon\0")
+        };
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(is_daemon).collect()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+        let _ = ip(&format!("link del {}", self.bridge));
+    }
+}
+
+/// Hosts, or a SKIP line.
+fn hosts(test: &str, count: u32) -> Option<Hosts> {
+    match Hosts::make(count) {
+        Ok(hosts) => Some(hosts),
+        Err(reason) => {
+            println!("SKIP {test}: {reason}");
+            None
+        }
+    }
+}
+
+#[track_caller]
+fn assert_code(outcome: &Outcome, code: i32) {
+    assert_eq!(outcome.code(), Some(code), "{outcome:?}");
+}
+
+#[test]
+fn ranks_on_two_hosts_find_each_other() {
+    let Some(hosts) = hosts("ranks_on_two_hosts_find_each_other", 2) else { return };
+    let steps = "join whoami publish fence lookup finalize 0/exit:9";
+    let outcome = hosts.run(2, "-n 4", steps).outcome();
+    assert_code(&outcome, 9);
+    for rank in 0..4 {
+        assert_eq!(outcome.count(&format!("blob {rank} whole")), 4, "{outcome:?}");
+        let local = if rank < 2 { "[0, 1]" } else { "[2, 3]" };
+        let own = format!("rank {rank} of 4 local {local}");
+        assert!(outcome.out.iter().any(|line| line.starts_with(&own)), "{outcome:?}");
+    }
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
+fn output_and_signals_cross_hosts() {
+    let Some(hosts) = hosts("output_and_signals_cross_hosts", 2) else { return };
+    let outcome = hosts.run(1, "-n 2", "lines:30000").outcome();
+    assert_code(&outcome, 0);
+    assert_eq!(outcome.out.len(), 60_000);
+    let mut job = hosts.run(1, "-n 2", "join catch:10 finalize");
+    job.expect("ready 0");
+    job.expect("ready 1");
+    job.signal(Signal::USR1);
+    let outcome = job.outcome();
+    assert_code(&outcome, 0);
+    assert_eq!(outcome.count("caught 1 10"), 1, "{outcome:?}");
+}
+
+#[test]
+fn a_rank_killed_on_one_host_is_on_the_page_of_the_other() {
+    let name = "a_rank_killed_on_one_host_is_on_the_page_of_the_other";
+    let Some(hosts) = hosts(name, 2) else { return };
+    let outcome = hosts.run(2, "-n 4", "join fence 3/kill:9 failures:1 finalize").outcome();
+    assert_code(&outcome, 0);
+    for rank in 0..3 {
+        let line = format!("{rank} sees rank 3: killed by signal 9");
+        assert_eq!(outcome.count(&line), 1, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_killed_daemon_is_a_lost_host_to_the_others() {
+    let Some(hosts) = hosts("a_killed_daemon_is_a_lost_host_to_the_others", 2) else { return };
+    let mut job = hosts.run(2, "-n 4", "join fence child pid failures:2 finalize 0/exit:4");
+    let ranks: Vec<u32> =
+        (0..4).map(|rank| job.expect(&format!("pid {rank}")).parse().expect("pid")).collect();
+    let children: Vec<u32> =
+        (2..4).map(|rank| job.expect(&format!("child {rank}")).parse().expect("pid")).collect();
+    let daemons = hosts.daemons(&job);
+    assert_eq!(daemons.len(), 2);
+    send(daemons[1], Signal::KILL);
+    let outcome = job.outcome();
+    assert_code(&outcome, 4);
+    for rank in 0..2 {
+        for lost in 2..4 {
+            let line = format!("{rank} sees rank {lost}: its host is lost");
+            assert_eq!(outcome.count(&line), 1, "{outcome:?}");
+        }
+    }
+    assert!(outcome.err.contains("daemon's connection is lost"), "{outcome:?}");
+    ranks.into_iter().chain(children).for_each(wait_gone);
+}
+
+#[test]
+fn a_killed_launcher_takes_every_host_with_it() {
+    let Some(hosts) = hosts("a_killed_launcher_takes_every_host_with_it", 2) else { return };
+    let mut job = hosts.run(1, "-n 2", "join fence child pid sleep:60000");
+    let prefixes = ["pid 0", "pid 1", "child 0", "child 1"];
+    let pids = prefixes.map(|prefix| job.expect(prefix).parse::<u32>().expect("a number"));
+    let daemons = hosts.daemons(&job);
+    job.signal(Signal::KILL);
+    pids.into_iter().chain(daemons).for_each(wait_gone);
+    job.outcome();
+}
+
+#[test]
+fn a_missing_program_on_a_host_is_told_with_the_hosts_name() {
+    let name = "a_missing_program_on_a_host_is_told_with_the_hosts_name";
+    let Some(hosts) = hosts(name, 1) else { return };
+    let agent = "ip netns exec {host}";
+    let args = ["--hosts", &hosts.names[0], "--launch-agent", agent, "no-such-program"];
+    let outcome = Job::start(args.map(OsStr::new), Stdio::null()).outcome();
+    assert_code(&outcome, 127);
+    let words = format!("host {}: no program no-such-program in PATH", hosts.names[0]);
+    assert!(outcome.err.contains(&words), "{outcome:?}");
+}
