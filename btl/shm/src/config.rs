@@ -1,0 +1,91 @@
+//! What the layer above chooses about this transport, and why opening it can fail.
+
+use ironweave_btl::Peer;
+use std::fmt;
+
+/// How long messages travel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SingleCopy {
+    /// By single copy where the kernel permits it and a measurement on this node shows it to be faster.
+    #[default]
+    Auto,
+    /// By single copy (`process_vm_readv`) whenever the kernel permits it.
+    Cma,
+    /// Always by copy-in, copy-out.
+    None,
+}
+
+/// How to open a [`Shm`](crate::Shm).
+#[derive(Clone)]
+pub struct ShmConfig {
+    /// Who we are.
+    pub me: Peer,
+    /// The job's name. Processes of different jobs never connect.
+    pub job: String,
+    /// The job's secret, which both sides of a connection prove to know.
+    pub secret: [u8; 32],
+    /// Bytes of records in one ring: a power of two from 16 KiB to 16 MiB.
+    pub ring_bytes: usize,
+    /// Bytes for payloads beyond the records in one ring: a multiple of 4 KiB up to 256 MiB. Memory that is
+    /// never used costs nothing.
+    pub bulk_bytes: usize,
+    /// How long messages travel.
+    pub single_copy: SingleCopy,
+    /// More processes than cores: sleeping and waking are frequent, so each sender pays a fence per message
+    /// and the sleeper no system call.
+    pub oversubscribed: bool,
+}
+
+impl ShmConfig {
+    /// The usual choices for process `me` of the job called `job`.
+    #[must_use]
+    pub fn new(me: Peer, job: impl Into<String>, secret: [u8; 32]) -> Self {
+        ShmConfig {
+            me,
+            job: job.into(),
+            secret,
+            ring_bytes: 64 << 10,
+            bulk_bytes: 2 << 20,
+            single_copy: SingleCopy::Auto,
+            oversubscribed: false,
+        }
+    }
+}
+
+impl fmt::Debug for ShmConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // All but the secret.
+        f.debug_struct("ShmConfig")
+            .field("me", &self.me)
+            .field("job", &self.job)
+            .field("ring_bytes", &self.ring_bytes)
+            .field("bulk_bytes", &self.bulk_bytes)
+            .field("single_copy", &self.single_copy)
+            .field("oversubscribed", &self.oversubscribed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why the transport could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A size in the configuration is out of its range.
+    #[error("shm: {what} cannot be {value} bytes")]
+    Size {
+        /// Which.
+        what: &'static str,
+        /// What was asked for.
+        value: usize,
+    },
+    /// The operating system said no.
+    #[error("shm: {call}: {}", std::io::Error::from_raw_os_error(*errno))]
+    Os {
+        /// The call that failed.
+        call: &'static str,
+        /// Its `errno`.
+        errno: i32,
+    },
+    /// Something else that has no better name.
+    #[error("shm: {0}")]
+    Other(String),
+}

@@ -1,0 +1,103 @@
+//! What is kept for each peer and for each dialler that is not a peer yet.
+
+use crate::host::Place;
+use crate::inbox::Inbox;
+use crate::ring::{Reader, Writer};
+use crate::wire::{Nonce, Transcript};
+use ironweave_btl::{EndpointState, Fault};
+use rustix::process::Pid;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// Where frames to a peer go; exists only while the endpoint is Up.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) writer: Writer,
+    /// The peer's inbox, and our bell in it.
+    pub(crate) outbox: Inbox,
+    pub(crate) bell: u32,
+}
+
+/// Where frames from a peer come from.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) reader: Reader,
+    /// Polls in a row that found nothing.
+    pub(crate) idle: u32,
+    /// Whether `progress` polls it; otherwise it is parked and has a bell.
+    pub(crate) hot: bool,
+}
+
+/// The other end of an established connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) socket: OwnedFd,
+    /// Readable when the process is gone.
+    pub(crate) process: OwnedFd,
+    pub(crate) pid: Pid,
+    /// The peer's bell in our inbox.
+    pub(crate) bell: u32,
+}
+
+/// How far our own dialling is.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// To be tried (again) at this time.
+    Waiting { at: Instant },
+    /// It failed; to be reported.
+    Failed(Fault),
+    /// Said hello, waiting for the challenge.
+    Greeted { socket: OwnedFd, process: OwnedFd, pid: Pid, nonce: Nonce },
+    /// Gave our ring, waiting for the other.
+    Offered { session: Session, writer: Box<Writer> },
+}
+
+/// Our own dialling of a peer.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub(crate) place: Place,
+    pub(crate) step: Step,
+}
+
+/// The life of an endpoint with what belongs to each state.
+#[derive(Debug, Default)]
+pub(crate) enum Phase {
+    #[default]
+    Closed,
+    Connecting(Dial),
+    Up(Session),
+    /// The socket ended without a good-bye; until `until` it may turn out that the process is gone.
+    Failing {
+        session: Session,
+        until: Instant,
+    },
+}
+
+/// One peer.
+#[derive(Debug, Default)]
+pub(crate) struct Endpoint {
+    pub(crate) phase: Phase,
+    /// Declared failed for good (law 4).
+    pub(crate) excluded: bool,
+}
+
+impl Endpoint {
+    pub(crate) fn state(&self) -> EndpointState {
+        match self.phase {
+            Phase::Closed => EndpointState::Closed,
+            Phase::Connecting(_) => EndpointState::Connecting,
+            Phase::Up(_) => EndpointState::Up,
+            Phase::Failing { .. } => EndpointState::Failing,
+        }
+    }
+}
+
+/// A dialler that has not proved anything yet.
+#[derive(Debug)]
+pub(crate) struct Stranger {
+    pub(crate) socket: OwnedFd,
+    pub(crate) process: OwnedFd,
+    pub(crate) pid: Pid,
+    /// What its proof must cover, once it said hello.
+    pub(crate) transcript: Option<Transcript>,
+}

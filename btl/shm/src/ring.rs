@@ -1,0 +1,535 @@
+//! One directed ring: the only writer is one process, the only reader another.
+//!
+//! ```text
+//!  0          CONSUMED              PARKED                RING               RING + ring          … + bulk
+//!  ┌─────┬───────────────────┬─────────────────────┬──────────────────┬──────────────────────┐
+//!  │ ··· │ reader's indices  │ reader sleeps here  │ records          │ bulk area            │
+//!  └─────┴───────────────────┴─────────────────────┴──────────────────┴──────────────────────┘
+//! ```
+//! Small frames lie in the ring as one record with header and payload (`record.rs`). Larger payloads go to the
+//! bulk area, contiguous, in the same order; a long one is published in pieces so that the reader copies out
+//! while the writer still copies in.
+//!
+//! * A record is there when its word is not 0; the writer stores the word last (Release), after it has cleared
+//!   the word of the record to come, so bytes of an earlier lap never look like a record.
+//! * The writer reads the reader's indices only when the room it knows of is used up; the reader stores them
+//!   every quarter of a lap, so neither side reads a line of the other on the fast path but the one that
+//!   carries the message.
+//! * Where a payload lies in the bulk area both sides compute by the same rule; no offset is ever believed.
+//!
+//! Pure memory: no system call, no clock, no knowledge of peers' states. A writer that dies in the middle of
+//! anything leaves an unpublished record, which is no record (laws 1, 4); the reader checks every length (law 9).
+
+use crate::primitive::{Ordering, compiler_fence, fence};
+use crate::record::{Kind, Malformed, UNIT, WORD, Word};
+use crate::shared::{APART, Shared};
+use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::{Cause, Counters, Fault, HEADER_MAX, Header, Landing, Peer, Sink, Token};
+
+/// Bytes of the ring that the reader is done with, since the start (a word the reader stores).
+const CONSUMED: usize = APART;
+/// The same of the bulk area.
+const CONSUMED_BULK: usize = CONSUMED + 8;
+/// Not 0 while the reader does not look at this ring by itself (a word the reader stores, rarely).
+const PARKED: usize = 2 * APART;
+/// Where the records are.
+const RING: usize = 4096;
+/// Payloads in the bulk area start at multiples of this.
+const BULK_ALIGN: usize = 64;
+/// Parts of the bulk area that one frame may take at most: a reader that has read everything always leaves
+/// room for the longest frame (one part skipped at the wrap, one not yet given back, one for the frame).
+const BULK_PARTS: usize = 4;
+/// The reader gives bulk space back in parts of this fraction.
+const BULK_GIVE_BACK: usize = 8;
+
+/// The sizes of a ring; checked once, then relied upon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Geometry {
+    ring: usize,
+    bulk: usize,
+}
+
+impl Geometry {
+    /// A geometry that both sides can work with; `None` for any other numbers (they may come from a peer).
+    /// `ring` is a power of two from 512 bytes to 16 MiB, `bulk` a multiple of 4096 up to 256 MiB.
+    pub(crate) fn new(ring: u64, bulk: u64) -> Option<Geometry> {
+        let ok = ring.is_power_of_two()
+            && (512..=16 << 20).contains(&ring)
+            && bulk.is_multiple_of(if cfg!(loom) { 64 } else { 4096 })
+            && bulk <= 256 << 20;
+        ok.then_some(Geometry { ring: ring as usize, bulk: bulk as usize })
+    }
+
+    /// Bytes of ring.
+    pub(crate) const fn ring(self) -> usize {
+        self.ring
+    }
+
+    /// Bytes of bulk area.
+    pub(crate) const fn bulk(self) -> usize {
+        self.bulk
+    }
+
+    /// Bytes of the whole segment.
+    pub(crate) const fn total(self) -> usize {
+        RING + self.ring + self.bulk
+    }
+
+    /// The longest inline frame, header and payload, in bytes.
+    pub(crate) const fn inline_max(self) -> usize {
+        self.ring / 4 - WORD - UNIT
+    }
+
+    /// The longest payload that the bulk area takes at once.
+    pub(crate) const fn bulk_max(self) -> usize {
+        self.bulk / BULK_PARTS
+    }
+}
+
+/// Where the next `len` bytes of payload lie in a bulk area of `bulk` bytes: not across its end.
+const fn place(bulk_pos: u64, len: usize, bulk: usize) -> u64 {
+    let at = (bulk_pos % bulk as u64) as usize;
+    if at + len > bulk { bulk_pos + (bulk - at) as u64 } else { bulk_pos }
+}
+
+/// Why a frame did not go into the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Full {
+    /// No room until the reader has read more.
+    NoRoom,
+    /// The reader's index makes no sense; the ring is of no use any more.
+    Broken,
+}
+
+/// How the writer makes sure that a parking reader and a publishing writer cannot miss each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fencing {
+    /// A fence on each side.
+    Both,
+    /// The reader, who parks rarely, makes all writers pass a barrier (`membarrier`); the writer has none.
+    Reader,
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    shared: Shared,
+    geometry: Geometry,
+    fencing: Fencing,
+    /// Bytes written since the start, skipped ones included; a multiple of [`UNIT`].
+    pos: u64,
+    /// `pos` must not pass this, as far as is known.
+    limit: u64,
+    bulk_pos: u64,
+    bulk_limit: u64,
+}
+
+impl Writer {
+    /// The writer of a fresh ring of zero bytes.
+    ///
+    /// # Panics
+    /// When `shared` is smaller than the geometry.
+    pub(crate) fn new(shared: Shared, geometry: Geometry, fencing: Fencing) -> Self {
+        assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
+        let (limit, bulk_limit) = (geometry.ring as u64, geometry.bulk as u64);
+        Writer { shared, geometry, fencing, pos: 0, limit, bulk_pos: 0, bulk_limit }
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn set_fencing(&mut self, fencing: Fencing) {
+        self.fencing = fencing;
+    }
+
+    #[inline(always)]
+    fn at(&self, pos: u64) -> usize {
+        RING + (pos as usize & (self.geometry.ring - 1))
+    }
+
+    /// Whether `len` more bytes of records may be written: room for them, for what is skipped at the end of
+    /// the lap, and for the word to come.
+    #[inline(always)]
+    fn admit(&mut self, len: usize, bulk: u64) -> Result<(), Full> {
+        let end = self.pos + (len + UNIT) as u64;
+        if end <= self.limit && bulk <= self.bulk_limit {
+            return Ok(());
+        }
+        self.refresh()?;
+        if end <= self.limit && bulk <= self.bulk_limit { Ok(()) } else { Err(Full::NoRoom) }
+    }
+
+    /// Reads the reader's indices.
+    #[cold]
+    fn refresh(&mut self) -> Result<(), Full> {
+        // Acquire: the reader is done with the bytes before we write them again.
+        let consumed = self.shared.word(CONSUMED).load(Ordering::Acquire);
+        let bulk = self.shared.word(CONSUMED_BULK).load(Ordering::Acquire);
+        let sane = |consumed: u64, pos: u64, limit: u64, size: usize| {
+            consumed <= pos && consumed.checked_add(size as u64).is_some_and(|new| new >= limit)
+        };
+        if !sane(consumed, self.pos, self.limit, self.geometry.ring)
+            || !sane(bulk, self.bulk_pos, self.bulk_limit, self.geometry.bulk)
+        {
+            return Err(Full::Broken);
+        }
+        self.limit = consumed + self.geometry.ring as u64;
+        self.bulk_limit = bulk + self.geometry.bulk as u64;
+        Ok(())
+    }
+
+    /// Where a record of `len` bytes starts: not across the end of the ring.
+    #[inline(always)]
+    fn start(&self, len: usize) -> u64 {
+        let at = self.pos as usize & (self.geometry.ring - 1);
+        if at + len > self.geometry.ring {
+            self.pos + (self.geometry.ring - at) as u64
+        } else {
+            self.pos
+        }
+    }
+
+    /// Writes the record at `start` whose body after the word is in place, and shows it to the reader.
+    #[inline(always)]
+    fn publish(&mut self, start: u64, word: Word) {
+        let end = start + word.footprint() as u64;
+        // The reader looks here next: nothing yet. Ordered before the word below by its Release.
+        self.shared.word(self.at(end)).store(0, Ordering::Relaxed);
+        let at = self.at(start);
+        if start == self.pos {
+            self.shared.word(at).store(word.encode(), Ordering::Release);
+        } else {
+            self.shared.word(at).store(word.encode(), Ordering::Relaxed);
+            self.shared.word(self.at(self.pos)).store(Word::WRAP, Ordering::Release);
+        }
+        self.pos = end;
+    }
+
+    /// Sends a frame that lies in the ring whole: `fill` writes the payload.
+    ///
+    /// # Panics
+    /// When it is longer than [`Geometry::inline_max`].
+    #[inline(always)]
+    pub(crate) fn send_inline(
+        &mut self,
+        header: &[u8],
+        payload: usize,
+        fill: impl FnOnce(&Shared, usize),
+    ) -> Result<(), Full> {
+        assert!(
+            header.len() <= HEADER_MAX && header.len() + payload <= self.geometry.inline_max(),
+            "an inline frame of {} + {payload} bytes",
+            header.len()
+        );
+        let word = Word { kind: Kind::Inline, header: header.len() as u8, payload: payload as u32 };
+        let start = self.start(word.footprint());
+        self.admit((start - self.pos) as usize + word.footprint(), 0)?;
+        let body = self.at(start) + WORD;
+        self.shared.write(body, header);
+        fill(&self.shared, body + header.len());
+        self.publish(start, word);
+        Ok(())
+    }
+
+    /// Sends a frame whose payload lies in the bulk area: `pack` fills it, piece by piece, and each piece is
+    /// published when it is written. `pieces` gives the length of the piece at an offset.
+    ///
+    /// # Panics
+    /// When the payload is longer than [`Geometry::bulk_max`].
+    pub(crate) fn send_bulk(
+        &mut self,
+        header: &[u8],
+        len: usize,
+        pieces: impl Fn(usize) -> usize,
+        mut pack: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), Full> {
+        assert!(
+            header.len() <= HEADER_MAX && len <= self.geometry.bulk_max(),
+            "a bulk frame of {} + {len} bytes",
+            header.len()
+        );
+        let first = pieces(0).min(len);
+        let kind = if first == len { Kind::Bulk } else { Kind::Begin };
+        let word = Word { kind, header: header.len() as u8, payload: len as u32 };
+        let mut records = word.footprint();
+        if kind == Kind::Begin {
+            let mut offset = 0;
+            while offset < len {
+                offset += pieces(offset).max(1);
+                records += UNIT;
+            }
+        }
+        assert!(records <= self.geometry.ring / 4, "a bulk frame in {records} bytes of records");
+        let place = place(self.bulk_pos, len, self.geometry.bulk);
+        let end = (place + len as u64).next_multiple_of(BULK_ALIGN as u64);
+        // What is skipped at the end of the lap is shorter than the longest record without payload.
+        self.admit(records + WORD + HEADER_MAX, end)?;
+        self.bulk_pos = end;
+
+        let bulk = RING + self.geometry.ring + (place % self.geometry.bulk as u64) as usize;
+        let start = self.start(word.footprint());
+        let body = self.at(start) + WORD;
+        self.shared.write(body, header);
+        if kind == Kind::Bulk {
+            self.shared.with_mut(bulk, len, |bytes| pack(0, bytes));
+            self.publish(start, word);
+            return Ok(());
+        }
+        self.publish(start, word);
+        let mut offset = 0;
+        while offset < len {
+            let piece = pieces(offset).max(1).min(len - offset);
+            self.shared.with_mut(bulk + offset, piece, |bytes| pack(offset, bytes));
+            let start = self.start(UNIT);
+            self.publish(start, Word { kind: Kind::Piece, header: 0, payload: piece as u32 });
+            offset += piece;
+        }
+        Ok(())
+    }
+
+    /// Whether the reader wants to be told of what was published just now.
+    #[inline(always)]
+    pub(crate) fn reader_parked(&self) -> bool {
+        // The record must be visible before `PARKED` is read; `Reader::park` has the other half.
+        match self.fencing {
+            Fencing::Reader => compiler_fence(Ordering::SeqCst),
+            Fencing::Both => fence(Ordering::SeqCst),
+        }
+        self.shared.word(PARKED).load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A frame of which not all pieces have arrived.
+#[derive(Debug)]
+struct Partial {
+    header: Header,
+    /// Where the payload starts in the bulk area.
+    place: u64,
+    len: usize,
+    got: usize,
+    /// Where it goes; `None`: it stays in the bulk area until it is whole.
+    landing: Option<(RecvRegion, Token)>,
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    shared: Shared,
+    geometry: Geometry,
+    pos: u64,
+    /// What the writer was told of `pos`.
+    published: u64,
+    bulk_pos: u64,
+    bulk_published: u64,
+    partial: Option<Partial>,
+}
+
+impl Reader {
+    /// The reader of a fresh ring.
+    ///
+    /// # Panics
+    /// When `shared` is smaller than the geometry.
+    pub(crate) fn new(shared: Shared, geometry: Geometry) -> Self {
+        assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
+        Reader {
+            shared,
+            geometry,
+            pos: 0,
+            published: 0,
+            bulk_pos: 0,
+            bulk_published: 0,
+            partial: None,
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, pos: u64) -> usize {
+        RING + (pos as usize & (self.geometry.ring - 1))
+    }
+
+    /// Whether a record is there.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.shared.word(self.at(self.pos)).load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the next record, if one is there, and reports what it completes. `Ok(false)`: nothing is there.
+    ///
+    /// # Errors
+    /// When the writer broke the layout; nothing after that may be believed.
+    #[inline(always)]
+    pub(crate) fn poll<S: Sink>(
+        &mut self,
+        from: Peer,
+        sink: &mut S,
+        counters: &Counters,
+    ) -> Result<bool, Malformed> {
+        // Acquire: what the writer wrote before it published the word.
+        let word = self.shared.word(self.at(self.pos)).load(Ordering::Acquire);
+        if word == 0 {
+            return Ok(false);
+        }
+        self.take(word, from, sink, counters)?;
+        Ok(true)
+    }
+
+    fn take<S: Sink>(
+        &mut self,
+        word: u64,
+        from: Peer,
+        sink: &mut S,
+        counters: &Counters,
+    ) -> Result<(), Malformed> {
+        let at = self.at(self.pos);
+        let room = RING + self.geometry.ring - at;
+        let Some(word) = Word::decode(word)? else { return Ok(()) };
+        word.fits(room, self.geometry.bulk_max())?;
+        let (header, len) = (usize::from(word.header), word.payload as usize);
+        match word.kind {
+            Kind::Piece => self.piece(len, from, sink, counters)?,
+            _ if self.partial.is_some() => return Err(Malformed("a frame inside a frame")),
+            Kind::Inline => {
+                self.shared.with(at + WORD, header + len, |bytes| {
+                    let (header, payload) = bytes.split_at(header);
+                    counters.frames_received.add(1);
+                    counters.bytes_received.add(len as u64);
+                    sink.frame(from, header, payload);
+                });
+            }
+            Kind::Bulk => {
+                let place = place(self.bulk_pos, len, self.geometry.bulk);
+                self.shared.with(at + WORD, header, |header| {
+                    self.deliver(from, header, place, len, sink, counters);
+                });
+                self.bulk_done((place + len as u64).next_multiple_of(BULK_ALIGN as u64));
+            }
+            Kind::Begin => {
+                let place = place(self.bulk_pos, len, self.geometry.bulk);
+                let header = self.shared.with(at + WORD, header, Header::new);
+                let landing = match sink.landing(from, header.as_bytes(), len) {
+                    Landing::Direct { region, token } => Some((region, token)),
+                    Landing::Buffered => None,
+                };
+                self.bulk_pos = place;
+                self.partial = Some(Partial { header, place, len, got: 0, landing });
+            }
+            Kind::Wrap => {
+                self.advance(room);
+                return Ok(());
+            }
+        }
+        self.advance(word.footprint());
+        Ok(())
+    }
+
+    /// Hands up the frame whose payload lies at `place`.
+    fn deliver<S: Sink>(
+        &self,
+        from: Peer,
+        header: &[u8],
+        place: u64,
+        len: usize,
+        sink: &mut S,
+        counters: &Counters,
+    ) {
+        counters.frames_received.add(1);
+        counters.bytes_received.add(len as u64);
+        self.shared.with(self.bulk_at(place), len, |payload| sink.frame(from, header, payload));
+    }
+
+    fn bulk_at(&self, place: u64) -> usize {
+        // An empty payload may lie at the very end.
+        RING + self.geometry.ring + (place % (self.geometry.bulk.max(1)) as u64) as usize
+    }
+
+    fn piece<S: Sink>(
+        &mut self,
+        len: usize,
+        from: Peer,
+        sink: &mut S,
+        counters: &Counters,
+    ) -> Result<(), Malformed> {
+        let Some(mut partial) = self.partial.take() else {
+            return Err(Malformed("a piece of no frame"));
+        };
+        if len > partial.len - partial.got {
+            self.partial = Some(partial);
+            return Err(Malformed("more pieces than the frame has"));
+        }
+        if let Some((region, _)) = &partial.landing {
+            let at = self.bulk_at(partial.place + partial.got as u64);
+            self.shared.with(at, len, |bytes| region.write(partial.got, bytes));
+            // Only what is read for good: the last, unfinished unit of alignment is not given back yet.
+            let end = partial.place + (partial.got + len) as u64;
+            self.bulk_done(end - end % BULK_ALIGN as u64);
+        }
+        partial.got += len;
+        if partial.got < partial.len {
+            self.partial = Some(partial);
+            return Ok(());
+        }
+        match partial.landing {
+            Some((region, token)) => {
+                counters.frames_received.add(1);
+                counters.bytes_received.add(partial.len as u64);
+                sink.landed(from, region, token, Ok(()));
+            }
+            None => {
+                let header = partial.header;
+                self.deliver(from, header.as_bytes(), partial.place, partial.len, sink, counters);
+            }
+        }
+        self.bulk_done((partial.place + partial.len as u64).next_multiple_of(BULK_ALIGN as u64));
+        Ok(())
+    }
+
+    /// Goes past `len` bytes of records.
+    #[inline(always)]
+    fn advance(&mut self, len: usize) {
+        self.pos += len as u64;
+        if self.pos - self.published >= (self.geometry.ring / 4) as u64 {
+            self.published = self.pos;
+            // Release: our reads of these bytes are over before the writer writes them again.
+            self.shared.word(CONSUMED).store(self.pos, Ordering::Release);
+        }
+    }
+
+    /// Is done with the bulk area up to `end`.
+    fn bulk_done(&mut self, end: u64) {
+        self.bulk_pos = end;
+        if self.bulk_pos - self.bulk_published >= (self.geometry.bulk / BULK_GIVE_BACK) as u64 {
+            self.bulk_published = self.bulk_pos;
+            self.shared.word(CONSUMED_BULK).store(self.bulk_pos, Ordering::Release);
+        }
+    }
+
+    /// Stops looking: from now on the writer rings the bell. Follow with the barrier that the writer's
+    /// [`Fencing`] asks for, then with [`is_ready`](Reader::is_ready).
+    pub(crate) fn park(&self) {
+        self.shared.word(PARKED).store(1, Ordering::Relaxed);
+    }
+
+    /// Looks by itself again.
+    pub(crate) fn unpark(&self) {
+        self.shared.word(PARKED).store(0, Ordering::Relaxed);
+    }
+
+    /// Touches the pages of indices and records first, so that they are allocated near this, the polling, side.
+    #[cfg(not(loom))]
+    pub(crate) fn touch(&self) {
+        self.shared.touch(0, RING + self.geometry.ring);
+    }
+
+    /// Ends a frame that will never be whole, with `cause`.
+    pub(crate) fn abandon<S: Sink>(&mut self, from: Peer, cause: &Cause, sink: &mut S) {
+        if let Some(Partial { landing: Some((region, token)), .. }) = self.partial.take() {
+            sink.landed(from, region, token, Err(Fault::operation(from, cause.clone())));
+        }
+    }
+
+    /// The most records that can be in the ring at once.
+    pub(crate) fn capacity(&self) -> usize {
+        self.geometry.ring / UNIT
+    }
+}

@@ -1,0 +1,228 @@
+//! Memory that another process may read and write at the same time, seen through checked offsets.
+//!
+//! This is the only place that turns an offset into a pointer: every access is bounds-checked here, so that a
+//! wrong offset is a panic in a test, never a stray write. Who may touch which bytes when is the ring's protocol
+//! (`ring.rs`). Never maps files itself: `segment.rs` does.
+#![allow(unsafe_code)] // the ring's memory: blueprint, "unsafe lives in ffi/, in the shm ring …"
+
+use crate::primitive::AtomicU64;
+use std::sync::Arc;
+
+/// Size and alignment of the unit of sharing that all layouts keep apart: two cache lines, because the
+/// adjacent-line prefetcher pulls lines in pairs.
+pub(crate) const APART: usize = 128;
+
+#[cfg(not(loom))]
+pub(crate) use real::Shared;
+
+#[cfg(loom)]
+pub(crate) use model::Shared;
+
+#[cfg(not(loom))]
+mod real {
+    use super::{Arc, AtomicU64};
+    use memmap2::MmapRaw;
+    use std::fmt;
+
+    /// What keeps the memory alive.
+    enum Keep {
+        Mapping(MmapRaw),
+        #[cfg(test)]
+        Heap(#[allow(dead_code)] Box<[Block]>),
+    }
+
+    /// Heap memory with the alignment of a mapping, as far as the ring relies on it.
+    #[repr(C, align(4096))]
+    struct Block([AtomicU64; 512]);
+
+    // SAFETY: both are plain memory, accessed only through `Shared`'s methods.
+    unsafe impl Send for Keep {}
+    // SAFETY: as above.
+    unsafe impl Sync for Keep {}
+
+    /// A view of shared memory. Clones view the same memory.
+    #[derive(Clone)]
+    pub(crate) struct Shared {
+        base: *mut u8,
+        len: usize,
+        keep: Arc<Keep>,
+    }
+
+    // SAFETY: `base` points into memory that `keep` owns; words are atomics, and for bytes the protocol of the
+    // ring orders accesses (loom model `ring::model`, Miri test `ring::tests`).
+    unsafe impl Send for Shared {}
+
+    impl Shared {
+        /// The memory of a mapping.
+        pub(crate) fn mapping(map: MmapRaw) -> Self {
+            Shared { base: map.as_mut_ptr(), len: map.len(), keep: Arc::new(Keep::Mapping(map)) }
+        }
+
+        /// `len` zero bytes of this process, for tests and rings between threads.
+        pub(crate) fn heap(len: usize) -> Self {
+            let blocks = len.div_ceil(size_of::<Block>());
+            let heap: Box<[Block]> =
+                (0..blocks).map(|_| Block([const { AtomicU64::new(0) }; 512])).collect();
+            let base = heap.as_ptr().cast_mut().cast::<u8>();
+            Shared { base, len, keep: Arc::new(Keep::Heap(heap)) }
+        }
+
+        /// Length in bytes.
+        pub(crate) fn len(&self) -> usize {
+            self.len
+        }
+
+        #[inline(always)]
+        fn at(&self, at: usize, len: usize) -> *mut u8 {
+            assert!(at <= self.len && len <= self.len - at, "shared memory out of bounds");
+            // SAFETY: inside the allocation, by the assertion.
+            unsafe { self.base.add(at) }
+        }
+
+        /// The 8-byte word at byte `at`, a multiple of 8.
+        #[inline(always)]
+        pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+            assert!(at.is_multiple_of(8), "unaligned word");
+            // SAFETY: in bounds and aligned (mappings and heap blocks are page-aligned); every other access to
+            // a word while it is in use as one is atomic too, by the layouts in `ring.rs` and `inbox.rs`.
+            unsafe { AtomicU64::from_ptr(self.at(at, 8).cast()) }
+        }
+
+        /// Copies `bytes` to byte `at`.
+        #[inline(always)]
+        pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+            let to = self.at(at, bytes.len());
+            // SAFETY: in bounds; the writer owns these bytes until it publishes them (`ring.rs`), and `bytes`
+            // cannot be shared memory: slices of that exist only inside `with` and `with_mut`.
+            unsafe { super::copy_few(bytes.as_ptr(), to, bytes.len()) }
+        }
+
+        /// Shows the `len` bytes at `at` to `read`.
+        #[inline(always)]
+        pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
+            // SAFETY: in bounds; the reader owns these bytes between the Acquire load that showed them
+            // published and the Release store that gives them back. A writer that breaks this can confuse
+            // only those who believe bytes that they did not copy first (law 9).
+            read(unsafe { std::slice::from_raw_parts(self.at(at, len), len) })
+        }
+
+        /// Lets `write` fill the `len` bytes at `at`.
+        #[inline(always)]
+        pub(crate) fn with_mut<R>(
+            &self,
+            at: usize,
+            len: usize,
+            write: impl FnOnce(&mut [u8]) -> R,
+        ) -> R {
+            // SAFETY: in bounds; the writer owns these bytes until it publishes them.
+            write(unsafe { std::slice::from_raw_parts_mut(self.at(at, len), len) })
+        }
+
+        /// Reads one byte of each page, so that they are allocated near this thread.
+        pub(crate) fn touch(&self, from: usize, to: usize) {
+            for page in (from..to).step_by(4096) {
+                self.word(page).fetch_or(0, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+
+    impl fmt::Debug for Shared {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let kind = match &*self.keep {
+                Keep::Mapping(_) => "mapping",
+                Keep::Heap(_) => "heap",
+            };
+            write!(f, "Shared({} bytes of {kind})", self.len)
+        }
+    }
+}
+
+/// Copies `len` bytes; short ones (headers, small payloads) without a call.
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+#[cfg(not(loom))]
+#[inline(always)]
+unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
+    // Two possibly overlapping loads and stores of one size cover every length between that size and its double.
+    macro_rules! pair {
+        ($word:ty) => {{
+            let last = len - size_of::<$word>();
+            // SAFETY: both words are inside `len` bytes; the ranges do not overlap each other, by contract.
+            unsafe {
+                let (a, b) = (
+                    from.cast::<$word>().read_unaligned(),
+                    from.add(last).cast::<$word>().read_unaligned(),
+                );
+                to.cast::<$word>().write_unaligned(a);
+                to.add(last).cast::<$word>().write_unaligned(b);
+            }
+        }};
+    }
+    match len {
+        0 => {}
+        1 => unsafe { to.write(from.read()) }, // SAFETY: one byte, by contract.
+        2..=3 => pair!(u16),
+        4..=7 => pair!(u32),
+        8..=15 => pair!(u64),
+        16..=32 => pair!(u128),
+        // SAFETY: by contract.
+        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, len) },
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use super::{Arc, AtomicU64};
+    use crate::primitive::Ordering;
+
+    /// The same view over loom's atomics: bytes travel as relaxed words, so that a missing Release or Acquire
+    /// in the protocol shows as stale bytes in some interleaving. Offsets of bytes are multiples of 8 here.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Shared {
+        words: Arc<Vec<AtomicU64>>,
+    }
+
+    impl Shared {
+        pub(crate) fn heap(len: usize) -> Self {
+            Shared { words: Arc::new((0..len / 8).map(|_| AtomicU64::new(0)).collect()) }
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.words.len() * 8
+        }
+
+        pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+            assert!(at % 8 == 0, "unaligned word");
+            &self.words[at / 8]
+        }
+
+        pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+            for (i, chunk) in bytes.chunks(8).enumerate() {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                self.word(at + 8 * i).store(u64::from_le_bytes(word), Ordering::Relaxed);
+            }
+        }
+
+        pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
+            let mut bytes = Vec::new();
+            for i in 0..len.div_ceil(8) {
+                bytes.extend(self.word(at + 8 * i).load(Ordering::Relaxed).to_le_bytes());
+            }
+            read(&bytes[..len])
+        }
+
+        pub(crate) fn with_mut<R>(
+            &self,
+            at: usize,
+            len: usize,
+            write: impl FnOnce(&mut [u8]) -> R,
+        ) -> R {
+            let mut bytes = vec![0; len];
+            let result = write(&mut bytes);
+            self.write(at, &bytes);
+            result
+        }
+    }
+}

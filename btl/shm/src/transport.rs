@@ -1,0 +1,652 @@
+//! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`.
+
+use crate::config::{OpenError, ShmConfig};
+use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Step, Stranger};
+use crate::host::Place;
+use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
+use crate::primitive::{Ordering, fence};
+use crate::record::Malformed;
+use crate::ring::{Full, Geometry};
+use crate::wire::{JobKey, Message, PEER_MAX};
+use crate::{segment, socket};
+use ironweave_btl::{
+    Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
+    HEADER_MAX, Peer, Refused, Residue, Sink,
+};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::thread::{MembarrierCommand, membarrier};
+use slab::Slab;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The component's name.
+pub(crate) const NAME: &str = "shm";
+/// Records taken from one ring before the next is looked at.
+const BURST: usize = 32;
+/// Polls without a record after which a ring may be parked.
+const IDLE_POLLS: u32 = 4096;
+/// So many rings are polled for ever: looking at them costs less than parking them.
+const ALWAYS_HOT: usize = 4;
+/// Calls of `progress` between two looks at the clock, a power of two.
+const CLOCK_CALLS: u32 = 32;
+/// Calls of `progress` between two looks at the sockets, whatever the clock says, a power of two.
+const SOCKET_CALLS: u32 = 2048;
+/// How long a closed socket may wait for the proof that the process behind it is gone.
+const VERDICT: Duration = Duration::from_millis(200);
+/// The first piece of a long payload: short, so that the reader starts early.
+const FIRST_PIECE: usize = 4 << 10;
+/// The pieces after it.
+const PIECE: usize = 16 << 10;
+/// The longest inline frame: beyond it, moving through the bulk area is faster.
+const INLINE_MAX: usize = 2048;
+
+/// Tokens of the event queue: what became readable.
+pub(crate) mod token {
+    pub(crate) const LISTENER: u64 = 0;
+    pub(crate) const STRANGER: u64 = 1 << 32;
+    pub(crate) const PEER: u64 = 2 << 32;
+}
+
+/// The shared-memory transport of one process.
+///
+/// On the death of a peer: frames that it published whole are delivered, then the fault
+/// [`Cause::ProcessGone`] with [`Scope::Peer`](ironweave_btl::Scope) is reported, then `closed`.
+#[derive(Debug)]
+pub struct Shm {
+    /// By peer: the way out, while the endpoint is Up.
+    pub(crate) tx: Vec<Option<Outgoing>>,
+    /// By peer: the way in.
+    pub(crate) rx: Vec<Option<Box<Incoming>>>,
+    /// The peers whose rings are polled.
+    pub(crate) hot: Vec<u32>,
+    pub(crate) inbox: Inbox,
+    /// Calls of `progress`.
+    calls: u32,
+    /// Look at the sockets in the next `progress`.
+    pub(crate) urgent: bool,
+    /// The inbox says that we sleep.
+    asleep: bool,
+    pub(crate) counters: Arc<Counters>,
+    caps: Caps,
+    max_inline: usize,
+
+    pub(crate) me: Peer,
+    pub(crate) key: JobKey,
+    pub(crate) geometry: Geometry,
+    pub(crate) place: Place,
+    pub(crate) listener: OwnedFd,
+    pub(crate) events: OwnedFd,
+    pub(crate) inbox_file: OwnedFd,
+    /// We park with a barrier on all writers, and are reachable by others'.
+    pub(crate) barrier: bool,
+    pub(crate) reachable: bool,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) strangers: Slab<Stranger>,
+    /// By bell: whose it is.
+    pub(crate) bells: Vec<Option<Peer>>,
+    /// Endpoints that time or a retry will move: dialling again, or waiting for a verdict.
+    pub(crate) timed: Vec<Peer>,
+    /// Endpoints in mid-handshake: sockets are looked at often.
+    pub(crate) dialling: Vec<Peer>,
+    pub(crate) departed: bool,
+    /// Endpoints found broken where no sink was at hand.
+    broken: Vec<(Peer, Fault)>,
+    looked: Instant,
+}
+
+impl Shm {
+    /// Opens the transport: a listening socket, an inbox, no ring yet. Does not block.
+    ///
+    /// # Errors
+    /// When a size is out of its range or the operating system refuses.
+    pub fn open(config: ShmConfig) -> Result<Shm, OpenError> {
+        let geometry = Geometry::new(config.ring_bytes as u64, config.bulk_bytes as u64)
+            .filter(|_| config.ring_bytes >= 16 << 10)
+            .ok_or(OpenError::Size { what: "a ring", value: config.ring_bytes })?;
+        if config.me.0 > PEER_MAX {
+            return Err(OpenError::Other(format!(
+                "{} is beyond the limit of {PEER_MAX}",
+                config.me
+            )));
+        }
+        let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
+        raise_descriptor_limit();
+        let place = Place::fresh().map_err(|(call, errno)| os(call)(errno))?;
+        let listener = socket::listen(place.name()).map_err(os("bind"))?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
+        epoll::add(
+            &events,
+            &listener,
+            epoll::EventData::new_u64(token::LISTENER),
+            epoll::EventFlags::IN,
+        )
+        .map_err(os("epoll_ctl"))?;
+        let (shared, inbox_file) = segment::create("ironweave-inbox", INBOX_LEN)
+            .map_err(|cause| OpenError::Other(cause.to_string()))?;
+        let reachable = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
+        let max_inline = INLINE_MAX.min(geometry.inline_max());
+        let max_bcopy = geometry.bulk_max().min(1 << 20);
+        Ok(Shm {
+            tx: Vec::new(),
+            rx: Vec::new(),
+            hot: Vec::new(),
+            inbox: Inbox::new(shared),
+            calls: 0,
+            urgent: false,
+            asleep: false,
+            counters: Arc::default(),
+            caps: Caps {
+                name: NAME,
+                device: String::from("memory"),
+                max_short: max_inline,
+                max_bcopy,
+                max_zcopy: 0,
+                eager_limit: max_bcopy.min(64 << 10),
+                fragment: max_bcopy.min(64 << 10),
+                put: false,
+                get: false,
+                ordered: true,
+                latency_ns: 60,
+                bandwidth_mbs: 20_000,
+                exclusivity: 65_535,
+                failure_report: FailureReport::Prompt,
+            },
+            max_inline,
+            me: config.me,
+            key: JobKey::new(&config.secret, &config.job),
+            geometry,
+            place,
+            listener,
+            events,
+            inbox_file,
+            barrier: reachable && !config.oversubscribed,
+            reachable,
+            endpoints: Vec::new(),
+            strangers: Slab::new(),
+            bells: Vec::new(),
+            timed: Vec::new(),
+            dialling: Vec::new(),
+            departed: false,
+            broken: Vec::new(),
+            looked: Instant::now(),
+        })
+    }
+
+    /// The row of `peer` in the tables.
+    pub(crate) fn endpoint(&mut self, peer: Peer) -> &mut Endpoint {
+        debug_assert!(peer.0 <= PEER_MAX, "{peer} was not checked");
+        let row = peer.index();
+        if self.endpoints.len() <= row {
+            self.endpoints.resize_with(row + 1, Endpoint::default);
+            self.tx.resize_with(row + 1, || None);
+            self.rx.resize_with(row + 1, || None);
+        }
+        &mut self.endpoints[row]
+    }
+
+    /// Why nothing can be sent to `peer`.
+    #[cold]
+    fn refusal(&self, peer: Peer) -> Refused {
+        match self.state(peer) {
+            EndpointState::Connecting => Refused::Connecting,
+            _ => Refused::Closed,
+        }
+    }
+
+    #[cold]
+    fn full(&mut self, peer: Peer, full: Full) -> Refused {
+        self.counters.refused.add(1);
+        if full == Full::Broken {
+            self.break_off(peer, Fault::rail(peer, Cause::Malformed("reader's index")));
+        }
+        Refused::NoRoom
+    }
+
+    /// The ring to `peer` is of no use; `progress` reports it.
+    fn break_off(&mut self, peer: Peer, fault: Fault) {
+        if let Some(row) = self.tx.get_mut(peer.index()) {
+            *row = None;
+        }
+        self.broken.push((peer, fault));
+        self.urgent = true;
+    }
+
+    /// Tells the reader of a parked ring that something is in it.
+    #[cold]
+    fn ring_bell(&mut self, peer: Peer) {
+        let Some(Some(outgoing)) = self.tx.get(peer.index()) else { return };
+        if !outgoing.outbox.ring(outgoing.bell) {
+            return;
+        }
+        if let Phase::Up(session) = &self.endpoints[peer.index()].phase {
+            // Refused for want of room: messages of ours are waiting there, so it will wake up anyway. Broken:
+            // the event queue tells.
+            let _ = socket::send(&session.socket, &Message::Wake, &[]);
+        }
+    }
+
+    /// Polls the rings whose bells rang again.
+    #[cold]
+    fn answer_bells(&mut self) {
+        let Shm { inbox, bells, rx, hot, .. } = self;
+        inbox.answer(|bell| {
+            let Some(Some(peer)) = bells.get(bell as usize) else { return };
+            if let Some(Some(incoming)) = rx.get_mut(peer.index()) {
+                wake_ring(hot, *peer, incoming);
+            }
+        });
+    }
+
+    /// Parks the ring at `hot[at]`, unless a record came meanwhile.
+    #[cold]
+    fn park(&mut self, at: usize) {
+        let Some(Some(incoming)) = self.rx.get_mut(self.hot[at] as usize) else { return };
+        incoming.reader.park();
+        park_barrier(self.barrier);
+        if incoming.reader.is_ready() {
+            incoming.reader.unpark();
+            incoming.idle = 0;
+        } else {
+            incoming.hot = false;
+            self.hot.swap_remove(at);
+        }
+    }
+
+    /// Looks at what is not memory: sockets, processes, retries. Costs a system call.
+    #[cold]
+    fn look<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let now = Instant::now();
+        self.looked = now;
+        self.urgent = false;
+        let mut reports = 0;
+        for (peer, fault) in std::mem::take(&mut self.broken) {
+            reports += self.end(peer, Some(fault), Residue::Deliver, Some(Message::Sever), sink);
+        }
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(64);
+        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        // EINTR and the like: the next look will tell.
+        let _ = epoll::wait(&self.events, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
+        self.urgent |= ready.len() == ready.capacity();
+        for event in ready {
+            let data = event.data.u64();
+            let index = data as u32;
+            match data & !0xffff_ffff {
+                token::LISTENER => self.accept(),
+                token::STRANGER => reports += self.hear_stranger(index as usize, sink),
+                _ => reports += self.hear_peer(Peer(index), now, sink),
+            }
+        }
+        for peer in std::mem::take(&mut self.timed) {
+            reports += self.tick(peer, now, sink);
+        }
+        let Shm { dialling, endpoints, .. } = self;
+        dialling.retain(|peer| endpoints[peer.index()].state() == EndpointState::Connecting);
+        reports
+    }
+
+    /// Ends the endpoint: fences it, delivers or drops what arrived, reports `fault`, purges, reports `closed`.
+    /// `notice` tells the peer, if it still listens. Returns the number of reports.
+    pub(crate) fn end<S: Sink>(
+        &mut self,
+        peer: Peer,
+        fault: Option<Fault>,
+        residue: Residue,
+        notice: Option<Message>,
+        sink: &mut S,
+    ) -> usize {
+        let phase = std::mem::take(&mut self.endpoint(peer).phase);
+        if matches!(phase, Phase::Closed) {
+            return 0;
+        }
+        // Fence: without the writer nothing reaches the ring any more.
+        self.tx[peer.index()] = None;
+        let mut reports = 1;
+        if let Some(mut incoming) = self.rx[peer.index()].take() {
+            self.hot.retain(|&hot| hot != peer.0);
+            if residue == Residue::Deliver {
+                reports += drain(&mut incoming, peer, sink, &self.counters);
+            }
+            let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
+            incoming.reader.abandon(peer, &cause, sink);
+        }
+        let session = match phase {
+            Phase::Up(session) | Phase::Failing { session, .. } => Some(session),
+            Phase::Connecting(dial) => {
+                if let Step::Greeted { socket, process, .. } = &dial.step {
+                    self.forget(socket);
+                    self.forget(process);
+                }
+                match dial.step {
+                    Step::Offered { session, .. } => Some(session),
+                    _ => None,
+                }
+            }
+            Phase::Closed => None,
+        };
+        if let Some(session) = session {
+            if let Some(notice) = notice {
+                let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
+            }
+            self.release(&session);
+        }
+        if let Some(fault) = fault {
+            tracing::debug!(%fault, "endpoint ends");
+            self.counters.faults.add(1);
+            reports += 1;
+            sink.fault(fault);
+        }
+        sink.closed(peer);
+        reports
+    }
+
+    /// Waits for the verdict on a peer whose socket ended without a good-bye.
+    pub(crate) fn suspect(&mut self, peer: Peer, now: Instant) {
+        self.tx[peer.index()] = None;
+        let endpoint = self.endpoint(peer);
+        match std::mem::take(&mut endpoint.phase) {
+            Phase::Up(session) => {
+                endpoint.phase = Phase::Failing { session, until: now + VERDICT };
+                // The end of the socket stays readable: listen to the process only.
+                self.timed.push(peer);
+                if let Phase::Failing { session, .. } = &self.endpoints[peer.index()].phase {
+                    self.forget(&session.socket);
+                }
+            }
+            other => endpoint.phase = other,
+        }
+    }
+}
+
+/// Takes everything whole out of a ring that is about to be closed. Bounded by what it can hold.
+fn drain<S: Sink>(incoming: &mut Incoming, peer: Peer, sink: &mut S, counters: &Counters) -> usize {
+    for taken in 0..incoming.reader.capacity() {
+        match incoming.reader.poll(peer, sink, counters) {
+            Ok(true) => {}
+            Ok(false) => return taken,
+            Err(Malformed(what)) => {
+                tracing::warn!(%peer, what, "malformed record in the residue of a ring");
+                counters.rejected.add(1);
+                return taken;
+            }
+        }
+    }
+    incoming.reader.capacity()
+}
+
+/// Polls a ring again.
+pub(crate) fn wake_ring(hot: &mut Vec<u32>, peer: Peer, incoming: &mut Incoming) {
+    if !incoming.hot {
+        incoming.hot = true;
+        incoming.idle = 0;
+        incoming.reader.unpark();
+        hot.push(peer.0);
+    }
+}
+
+/// The reader's half of parking: after this, a writer has either seen `PARKED` or its record is visible here.
+fn park_barrier(barrier: bool) {
+    fence(Ordering::SeqCst);
+    if barrier {
+        // Registered at opening, so it cannot fail.
+        let _ = membarrier(MembarrierCommand::GlobalExpedited);
+    }
+}
+
+/// Each peer takes two descriptors: allow as many as the operating system lets us.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(errno) = setrlimit(Resource::Nofile, limit) {
+            tracing::debug!(%errno, "the limit of descriptors stays");
+        }
+    }
+}
+
+impl Btl for Shm {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        use zerocopy::IntoBytes;
+        Address { component: NAME.into(), rail: 0, bytes: self.place.as_bytes().to_vec() }
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
+        let unreachable = || Fault::rail(peer, Cause::Unreachable);
+        if address.component != NAME || peer == self.me || peer.0 > PEER_MAX {
+            return Err(unreachable());
+        }
+        let place = Place::decode(&address.bytes).ok_or_else(unreachable)?;
+        if !place.is_on_host_of(&self.place) || self.endpoint(peer).excluded {
+            return Err(unreachable());
+        }
+        if self.departed {
+            return Err(Fault::rail(peer, Cause::Finalized));
+        }
+        if matches!(self.endpoint(peer).phase, Phase::Closed) {
+            self.dial(peer, place);
+        }
+        Ok(())
+    }
+
+    fn state(&self, peer: Peer) -> EndpointState {
+        self.endpoints.get(peer.index()).map_or(EndpointState::Closed, Endpoint::state)
+    }
+
+    #[inline]
+    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
+        let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else {
+            return Err(self.refusal(peer));
+        };
+        if header.len() + payload.len() > self.max_inline {
+            return Err(Refused::TooLong { max: self.max_inline });
+        }
+        let sent = outgoing
+            .writer
+            .send_inline(header, payload.len(), |shared, at| shared.write(at, payload));
+        match sent {
+            Ok(()) => {
+                if outgoing.writer.reader_parked() {
+                    self.ring_bell(peer);
+                }
+                self.counters.frames_sent.add(1);
+                self.counters.bytes_sent.add(payload.len() as u64);
+                Ok(())
+            }
+            Err(full) => Err(self.full(peer, full)),
+        }
+    }
+
+    #[inline]
+    fn send_bcopy<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        mut pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]),
+    {
+        let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else {
+            return Err(self.refusal(peer));
+        };
+        let sent = if header.len() + len <= self.max_inline {
+            outgoing
+                .writer
+                .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| pack(0, b)))
+        } else if len <= self.caps.max_bcopy {
+            outgoing.writer.send_bulk(header, len, piece, pack)
+        } else {
+            return Err(Refused::TooLong { max: self.caps.max_bcopy });
+        };
+        match sent {
+            Ok(()) => {
+                if outgoing.writer.reader_parked() {
+                    self.ring_bell(peer);
+                }
+                self.counters.frames_sent.add(1);
+                self.counters.bytes_sent.add(len as u64);
+                Ok(())
+            }
+            Err(full) => Err(self.full(peer, full)),
+        }
+    }
+
+    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
+        // Copying into the ring is all there is to sending: nothing to leave in user memory.
+        Err((Refused::Unsupported, descriptor))
+    }
+
+    #[inline]
+    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let mut reports = 0;
+        if self.asleep {
+            self.asleep = false;
+            self.inbox.awake();
+        }
+        if self.inbox.rang() {
+            self.answer_bells();
+        }
+        let mut at = 0;
+        while at < self.hot.len() {
+            let peer = Peer(self.hot[at]);
+            let Some(Some(incoming)) = self.rx.get_mut(peer.index()) else {
+                self.hot.swap_remove(at);
+                continue;
+            };
+            let mut taken = 0;
+            let end = loop {
+                match incoming.reader.poll(peer, sink, &self.counters) {
+                    Ok(true) if taken < BURST => taken += 1,
+                    Ok(_) => break Ok(()),
+                    Err(malformed) => break Err(malformed),
+                }
+            };
+            reports += taken;
+            at += 1;
+            if taken != 0 {
+                incoming.idle = 0;
+            } else {
+                incoming.idle += 1;
+                if incoming.idle > IDLE_POLLS && self.hot.len() > ALWAYS_HOT {
+                    self.park(at - 1);
+                }
+            }
+            if let Err(Malformed(what)) = end {
+                self.counters.rejected.add(1);
+                self.hot.retain(|&hot| hot != peer.0);
+                self.break_off(peer, Fault::rail(peer, Cause::Malformed(what)));
+            }
+        }
+        self.calls = self.calls.wrapping_add(1);
+        if self.urgent || self.calls.is_multiple_of(CLOCK_CALLS) {
+            let waiting =
+                !self.timed.is_empty() || !self.dialling.is_empty() || !self.strangers.is_empty();
+            if self.urgent
+                || waiting
+                || self.calls.is_multiple_of(SOCKET_CALLS)
+                || self.looked.elapsed() >= Duration::from_millis(1)
+            {
+                reports += self.look(sink);
+            }
+        }
+        reports
+    }
+
+    fn arm(&mut self) -> Armed {
+        if self.urgent || !self.timed.is_empty() {
+            return Armed::Ready;
+        }
+        for &peer in &self.hot {
+            if let Some(Some(incoming)) = self.rx.get(peer as usize) {
+                incoming.reader.park();
+            }
+        }
+        park_barrier(self.barrier && !self.hot.is_empty());
+        let mut at = 0;
+        while at < self.hot.len() {
+            match self.rx.get_mut(self.hot[at] as usize) {
+                Some(Some(incoming)) if incoming.reader.is_ready() => {
+                    incoming.reader.unpark();
+                    at += 1;
+                }
+                Some(Some(incoming)) => {
+                    incoming.hot = false;
+                    self.hot.swap_remove(at);
+                }
+                _ => {
+                    self.hot.swap_remove(at);
+                }
+            }
+        }
+        if !self.hot.is_empty() {
+            return Armed::Ready;
+        }
+        if self.inbox.sleep() {
+            self.inbox.awake();
+            return Armed::Ready;
+        }
+        self.asleep = true;
+        self.urgent = true;
+        Armed::Wait(self.events.as_raw_fd())
+    }
+
+    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if self.state(peer) != EndpointState::Closed {
+            self.end(peer, None, residue, Some(Message::Sever), sink);
+        }
+    }
+
+    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if peer.0 <= PEER_MAX {
+            self.endpoint(peer).excluded = true;
+            self.invalidate(peer, residue, sink);
+        }
+    }
+
+    fn depart(&mut self) {
+        self.departed = true;
+        for (row, endpoint) in self.endpoints.iter().enumerate() {
+            if let Phase::Up(session) = &endpoint.phase {
+                self.tx[row] = None;
+                let _ = socket::send(&session.socket, &Message::Goodbye, &[]); // it may be gone
+            }
+        }
+    }
+
+    fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        writeln!(
+            out,
+            "shm of {}: {} rings polled, {} strangers, bells {}, {:?}",
+            self.me,
+            self.hot.len(),
+            self.strangers.len(),
+            if self.inbox.rang() { "rang" } else { "silent" },
+            self.counters.rows(),
+        )?;
+        for (row, endpoint) in self.endpoints.iter().enumerate() {
+            if endpoint.excluded || !matches!(endpoint.phase, Phase::Closed) {
+                let (tx, rx) = (&self.tx[row], &self.rx[row]);
+                writeln!(out, "  peer {row}: {endpoint:?} out {tx:?} in {rx:?}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The length of the piece of a long payload at `offset`.
+fn piece(offset: usize) -> usize {
+    if offset == 0 { FIRST_PIECE } else { PIECE }
+}
+
+const _: () = assert!(BELL_COUNT <= u32::MAX as usize && INLINE_MAX > HEADER_MAX);
