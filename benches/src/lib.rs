@@ -4,6 +4,8 @@
 //! in `src/bin` share: the specification of a test, the output lines, the core-placement probe and the statistics.
 //! It never talks to a transport itself.
 
+#[cfg(feature = "drivers")]
+pub mod drivers;
 pub mod lines;
 pub mod probe;
 pub mod spec;
