@@ -20,6 +20,8 @@ pub(crate) const SECRET_KEY: &str = "iw-secret";
 pub(crate) const MAPPING_KEY: &str = "PMI_process_mapping";
 /// The environment variable with the number of the liveness page's descriptor.
 pub(crate) const LIVENESS_VARIABLE: &str = "IRONWEAVE_LIVENESS_FD";
+/// The environment variable with the number of cores that the ranks of a host share.
+pub(crate) const CORES_VARIABLE: &str = "IRONWEAVE_CORES";
 
 /// A process's membership of a job.
 ///
@@ -124,6 +126,14 @@ impl Job {
     pub fn local_ranks(&self) -> impl Iterator<Item = u32> + '_ {
         let here = self.hosts[self.place.rank as usize];
         (0..self.place.size).filter(move |rank| self.hosts[*rank as usize] == here)
+    }
+
+    /// The cores that this host's ranks share: with fewer cores than ranks, a waiting rank must not keep its core to
+    /// itself. A rank may be bound to one of them; under a foreign launcher it is what this process may use.
+    pub fn cores(&self) -> usize {
+        let told = std::env::var(CORES_VARIABLE).ok().and_then(|text| text.parse().ok());
+        told.filter(|&cores| cores > 0)
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     /// Puts `value` where every rank's [`lookup`](Self::lookup) finds it after the fence. Any

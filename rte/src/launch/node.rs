@@ -12,7 +12,7 @@ use super::placement;
 use super::pollset::{PollSet, Token};
 use super::spawn::{self, Process, Start, Streams};
 use crate::exit::{Ended, Stage};
-use crate::job::LIVENESS_VARIABLE;
+use crate::job::{CORES_VARIABLE, LIVENESS_VARIABLE};
 use crate::liveness::{FailedRank, How, LivenessWriter};
 use crate::params::sources::MCA_VARIABLE;
 use crate::pmi::server::{Request, Server};
@@ -507,6 +507,7 @@ fn rank_environment(
         ("PMI_SIZE", spec.size.to_string()),
         (LIVENESS_VARIABLE, page.as_raw_fd().to_string()),
         (MCA_VARIABLE, spec.mca.clone()),
+        (CORES_VARIABLE, placement::cores().len().to_string()),
     ];
     env.retain(|(name, _)| own.iter().all(|(own, _)| name != own));
     env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));

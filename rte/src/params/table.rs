@@ -39,8 +39,8 @@ pub static TABLE: &[Def] = &[
 
     row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
         "Large messages in one copy by process_vm_readv: auto measures and takes the faster way."),
-    row("btl_shm_ring_size", Kind::Size, "256k",
-        "Bytes of each ring between two processes of a host."),
+    row("btl_shm_ring_size", Kind::Size, "64k",
+        "Bytes of each ring between two processes of a host; a power of two from 16k to 16M."),
 
     row("pml_ob1_eager_limit", Kind::Size, "0",
         "Largest message sent without asking first; 0 takes each transport's own limit."),
@@ -57,7 +57,10 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_CONFIG",
     // what to log (tracing's filter syntax)
     "IRONWEAVE_LOG",
-    // launcher to rank: the liveness page, the --mca arguments
+    // launcher to rank: the liveness page, the --mca arguments, the cores its host's ranks share
     "IRONWEAVE_LIVENESS_FD",
     "IRONWEAVE_MCA",
+    "IRONWEAVE_CORES",
+    // seconds after which a process that waits in vain tells what it waits for
+    "IRONWEAVE_WATCHDOG",
 ];
