@@ -9,6 +9,7 @@ pub mod fd;
 pub mod interfaces;
 pub mod library;
 pub mod probe;
+pub mod system;
 
 pub use interfaces::{Interface, interfaces};
 pub use library::{Library, LibraryError};

@@ -6,8 +6,10 @@
 //! Start-up only: after the one fence nothing here is on anybody's path but the liveness page, one
 //! cached word (blueprint, "Failure knowledge", source 1).
 
+pub mod doctor;
 pub mod error;
 pub mod exit;
+pub mod info;
 pub mod job;
 pub mod launch;
 pub mod liveness;

@@ -6,7 +6,10 @@ use clap::{Args, Parser, Subcommand};
 use ironweave_rte::launch::messages::Bind;
 use ironweave_rte::launch::run::{LaunchError, Options};
 use ironweave_rte::launch::{daemon, guard, placement, run};
+use ironweave_rte::params::{ParamError, Source, sources};
+use ironweave_rte::{doctor, info};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The exit code of a job that could not be started.
@@ -23,12 +26,32 @@ struct Cli {
 enum Command {
     /// Start a program as the ranks of a job
     Run(RunArgs),
+    /// List components, parameters, their values and where each came from
+    Info(InfoArgs),
+    /// Check this machine and say what an operator should change
+    Doctor,
     /// One host's part of a job; started by `run` through the launch agent
     #[command(hide = true)]
     Daemon,
     /// Ends what ranks leave behind when the launcher is killed; started by `run`
     #[command(hide = true)]
     Guard,
+    /// Reads a text from another process; started by `doctor`
+    #[command(hide = true)]
+    CmaProbe { pid: i32, address: usize },
+}
+
+#[derive(Args)]
+struct InfoArgs {
+    /// Tell all about one parameter
+    #[arg(long, value_name = "NAME")]
+    param: Option<String>,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+    /// Set a parameter, to see what would be
+    #[arg(long, num_args = 2, value_names = ["NAME", "VALUE"], action = clap::ArgAction::Append)]
+    mca: Vec<String>,
 }
 
 #[derive(Args)]
@@ -77,6 +100,15 @@ fn main() -> ExitCode {
             guard::main();
             Ok(0)
         }
+        Command::Info(args) => show_info(&args).map(|()| 0),
+        Command::Doctor => {
+            let findings = doctor::examine();
+            print(&doctor::report(&findings));
+            Ok(u8::from(doctor::has_errors(&findings)))
+        }
+        Command::CmaProbe { pid, address } => {
+            doctor::cma_probe(pid, address).map(|()| 0).map_err(LaunchError)
+        }
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -94,7 +126,6 @@ fn run_job(args: RunArgs) -> Result<u8, LaunchError> {
         }
         None => Vec::new(),
     };
-    let mca = args.mca.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
     let mut program = args.program.into_iter();
     run::run(&Options {
         ranks: args.ranks,
@@ -104,10 +135,41 @@ fn run_job(args: RunArgs) -> Result<u8, LaunchError> {
         bind: args.bind_to,
         tag_output: args.tag_output,
         kill_on_failure: args.kill_on_failure,
-        mca,
+        mca: pairs(&args.mca),
         program: program.next().unwrap_or_default(),
         args: program.collect(),
     })
+}
+
+fn show_info(args: &InfoArgs) -> Result<(), LaunchError> {
+    let words = |error: ParamError| LaunchError(error.to_string());
+    let mut params = sources::load(&pairs(&args.mca)).map_err(words)?;
+    let one = match &args.param {
+        Some(name) => match params.setting(name) {
+            Some(setting) => Some(setting.clone()),
+            // Setting it gives the error with the suggestion.
+            None => return params.set(name, "", Source::CommandLine).map_err(words),
+        },
+        None => None,
+    };
+    let text = match (&one, args.json) {
+        (Some(one), true) => format!("{:#}\n", info::json(std::iter::once(one))),
+        (None, true) => format!("{:#}\n", info::json(params.settings().iter())),
+        (Some(one), false) => info::param_text(one),
+        (None, false) => info::text(&params),
+    };
+    print(&text);
+    Ok(())
+}
+
+/// `--mca NAME VALUE` arguments two by two.
+fn pairs(mca: &[String]) -> Vec<(String, String)> {
+    mca.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+/// Writes to standard output; a reader that has gone (`| head`) is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Logs to standard error as `IRONWEAVE_LOG` says (tracing's filter syntax), warnings by default.

@@ -46,9 +46,6 @@ pub static TABLE: &[Def] = &[
         "Largest message sent without asking first; 0 takes each transport's own limit."),
     row("pml_ob1_pipeline_depth", Kind::Count(1, 1024), "8",
         "Fragments of a rendezvous under way at once on each rail."),
-
-    row("rte_fence_timeout", Kind::Duration, "0",
-        "How long start-up waits for the other processes; 0 waits for ever."),
 ];
 
 /// Environment variables with our prefix that are not parameters.

@@ -5,4 +5,5 @@ mod failures;
 mod hosts;
 mod jobs;
 mod support;
+mod tools;
 mod words;

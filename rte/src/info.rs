@@ -1,0 +1,92 @@
+//! `ironweave info`: which components there are, every parameter with its value and where the value
+//! came from. Text for people, JSON for programs. Only reads.
+
+use crate::params::table::{BTLS, PMLS};
+use crate::params::{Params, Setting, Source};
+use std::fmt::Write;
+
+/// Everything, as text.
+pub fn text(params: &Params) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "ironweave {}\n\nComponents", env!("CARGO_PKG_VERSION"));
+    let _ = writeln!(out, "  pml       {}", PMLS.join(", "));
+    let _ = writeln!(out, "  btl       {}", BTLS.join(", "));
+    let _ =
+        writeln!(out, "  launchers ironweave run; PMI-1: mpiexec (Hydra, Intel), srun --mpi=pmi2");
+    let _ = writeln!(out, "\nParameters (later wins: default, file, environment, --mca)");
+    let width = params.settings().iter().map(|s| s.def.name.len()).max().unwrap_or(0);
+    for setting in params.settings() {
+        let value = shown(setting);
+        let _ = write!(out, "  {:width$}  {value}", setting.def.name);
+        match setting.source {
+            Source::Default => out.push('\n'),
+            ref source => drop(writeln!(out, "  ({source})")),
+        }
+    }
+    let _ = writeln!(out, "\nironweave info --param NAME tells what one is for.");
+    out
+}
+
+/// One parameter in full, as text.
+pub fn param_text(setting: &Setting) -> String {
+    let def = setting.def;
+    format!(
+        "{}\n  {}\n  takes    {}\n  default  {}\n  value    {}  ({})\n  set by   \
+         IRONWEAVE_{}=…, --mca {} …, or {} = … in ironweave.toml\n",
+        def.name,
+        def.help,
+        def.kind.describe(),
+        if def.default.is_empty() { "(empty)" } else { def.default },
+        shown(setting),
+        setting.source,
+        def.name.to_ascii_uppercase(),
+        def.name,
+        def.name
+    )
+}
+
+/// The given settings with the components, as JSON.
+pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Value {
+    let params: Vec<_> = settings
+        .map(|setting| {
+            serde_json::json!({
+                "name": setting.def.name,
+                "value": setting.text,
+                "default": setting.def.default,
+                "takes": setting.def.kind.describe(),
+                "source": setting.source.to_string(),
+                "help": setting.def.help,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "components": { "pml": PMLS, "btl": BTLS },
+        "params": params,
+    })
+}
+
+fn shown(setting: &Setting) -> &str {
+    if setting.text.is_empty() { "(empty)" } else { &setting.text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_is_listed_and_a_set_one_names_its_source() {
+        let mut params = Params::default();
+        params.set("btl", "^tcp", Source::CommandLine).unwrap();
+        let text = text(&params);
+        for setting in params.settings() {
+            assert!(text.contains(setting.def.name), "{}", setting.def.name);
+        }
+        assert!(text.contains("^tcp  (command line)"), "{text}");
+        let one = param_text(params.setting("btl").unwrap());
+        assert!(one.contains("IRONWEAVE_BTL=") && one.contains("self,shm,tcp"), "{one}");
+        let json = json(params.settings().iter());
+        assert_eq!(json["params"][0]["source"], "command line");
+    }
+}
