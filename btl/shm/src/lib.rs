@@ -12,6 +12,7 @@
 //!
 //! Nothing here blocks, spins or aborts. What comes out of a ring or a socket is checked before use (law 9).
 
+mod cma;
 mod config;
 mod connect;
 mod endpoint;

@@ -26,11 +26,12 @@ mod real {
 
     /// What keeps the memory alive.
     enum Keep {
-        Mapping(MmapRaw),
+        Mapping(#[allow(dead_code)] MmapRaw),
         #[cfg(test)]
         Heap(#[allow(dead_code)] Box<[Block]>),
     }
 
+    #[cfg(test)]
     /// Heap memory with the alignment of a mapping, as far as the ring relies on it.
     #[repr(C, align(4096))]
     struct Block([AtomicU64; 512]);
@@ -58,7 +59,8 @@ mod real {
             Shared { base: map.as_mut_ptr(), len: map.len(), keep: Arc::new(Keep::Mapping(map)) }
         }
 
-        /// `len` zero bytes of this process, for tests and rings between threads.
+        /// `len` zero bytes of this process.
+        #[cfg(test)]
         pub(crate) fn heap(len: usize) -> Self {
             let blocks = len.div_ceil(size_of::<Block>());
             let heap: Box<[Block]> =
@@ -128,11 +130,7 @@ mod real {
 
     impl fmt::Debug for Shared {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            let kind = match &*self.keep {
-                Keep::Mapping(_) => "mapping",
-                Keep::Heap(_) => "heap",
-            };
-            write!(f, "Shared({} bytes of {kind})", self.len)
+            write!(f, "Shared({} bytes, {} users)", self.len, Arc::strong_count(&self.keep))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`.
 
-use crate::config::{OpenError, ShmConfig};
+use crate::cma::{self, Get, Gets, Registry};
+use crate::config::{OpenError, ShmConfig, SingleCopy};
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
@@ -9,9 +10,10 @@ use crate::record::Malformed;
 use crate::ring::{Full, Geometry};
 use crate::wire::{JobKey, Message, PEER_MAX};
 use crate::{segment, socket};
+use ironweave_btl::memory::SendRegion;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, Residue, Sink,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -91,6 +93,12 @@ pub struct Shm {
     /// Endpoints in mid-handshake: sockets are looked at often.
     pub(crate) dialling: Vec<Peer>,
     pub(crate) departed: bool,
+    registry: Registry,
+    gets: Gets,
+    /// Gets that failed before they began, to be reported.
+    stillborn: Vec<(RmaDescriptor, Cause)>,
+    /// The kernel refused to read a peer's memory.
+    get_refused: bool,
     /// Endpoints found broken where no sink was at hand.
     broken: Vec<(Peer, Fault)>,
     looked: Instant,
@@ -126,6 +134,15 @@ impl Shm {
         let (shared, inbox_file) = segment::create("ironweave-inbox", INBOX_LEN)
             .map_err(|cause| OpenError::Other(cause.to_string()))?;
         let reachable = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
+        let get = cma::is_permitted()
+            && match config.single_copy {
+                SingleCopy::Auto => cma::is_faster(),
+                SingleCopy::Cma => true,
+                SingleCopy::None => false,
+            };
+        if get {
+            cma::permit();
+        }
         let max_inline = INLINE_MAX.min(geometry.inline_max());
         let max_bcopy = geometry.bulk_max().min(1 << 20);
         Ok(Shm {
@@ -146,7 +163,7 @@ impl Shm {
                 eager_limit: max_bcopy.min(64 << 10),
                 fragment: max_bcopy.min(64 << 10),
                 put: false,
-                get: false,
+                get,
                 ordered: true,
                 latency_ns: 60,
                 bandwidth_mbs: 20_000,
@@ -169,6 +186,10 @@ impl Shm {
             timed: Vec::new(),
             dialling: Vec::new(),
             departed: false,
+            registry: Registry::new(),
+            gets: Gets::default(),
+            stillborn: Vec::new(),
+            get_refused: false,
             broken: Vec::new(),
             looked: Instant::now(),
         })
@@ -331,13 +352,71 @@ impl Shm {
             }
             self.release(&session);
         }
+        let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
         if let Some(fault) = fault {
             tracing::debug!(%fault, "endpoint ends");
             self.counters.faults.add(1);
             reports += 1;
             sink.fault(fault);
         }
+        for descriptor in self.gets.purge(peer) {
+            self.counters.purged.add(1);
+            reports += 1;
+            sink.rma_completed(descriptor, Err(Fault::operation(peer, cause.clone())));
+        }
+        reports += self.report_stillborn(sink);
         sink.closed(peer);
+        reports
+    }
+
+    /// Moves gets on.
+    #[cold]
+    fn progress_gets<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let mut reports = self.report_stillborn(sink);
+        let Shm { gets, tx, endpoints, counters, broken, get_refused, urgent, .. } = self;
+        let session = |peer: Peer| match &endpoints.get(peer.index())?.phase {
+            Phase::Up(session) => Some(session),
+            _ => None,
+        };
+        let source =
+            |peer: Peer| Some((session(peer)?.pid, &tx.get(peer.index())?.as_ref()?.outbox));
+        gets.progress(source, |descriptor, mut outcome| {
+            let peer = descriptor.peer;
+            // The identifier may name another process by now: then what was read is not believed.
+            if session(peer).is_some_and(|session| socket::is_gone(&session.process)) {
+                outcome = Err(Cause::ProcessGone);
+            }
+            match &outcome {
+                Ok(()) => {
+                    if let RmaKind::Get(region) = &descriptor.kind {
+                        counters.bytes_received.add(region.len() as u64);
+                    }
+                }
+                Err(Cause::ProcessGone) => {
+                    broken.push((peer, Fault::peer(peer, Cause::ProcessGone)));
+                    *urgent = true;
+                }
+                Err(Cause::Os { errno: libc::EPERM | libc::ENOSYS | libc::EACCES, .. }) => {
+                    tracing::info!(%peer, "the kernel refuses single copy; going on without");
+                    *get_refused = true;
+                }
+                Err(_) => {}
+            }
+            reports += 1;
+            sink.rma_completed(descriptor, outcome.map_err(|cause| Fault::operation(peer, cause)));
+        });
+        reports
+    }
+
+    /// Gives back gets that could not begin.
+    fn report_stillborn<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let stillborn = std::mem::take(&mut self.stillborn);
+        let reports = stillborn.len();
+        for (descriptor, cause) in stillborn {
+            self.counters.rejected.add(1);
+            let fault = Fault::operation(descriptor.peer, cause);
+            sink.rma_completed(descriptor, Err(fault));
+        }
         reports
     }
 
@@ -503,6 +582,32 @@ impl Btl for Shm {
         Err((Refused::Unsupported, descriptor))
     }
 
+    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+        if !self.caps.get || self.get_refused || matches!(descriptor.kind, RmaKind::Put(_)) {
+            return Err((Refused::Unsupported, descriptor));
+        }
+        if self.state(descriptor.peer) != EndpointState::Up {
+            return Err((self.refusal(descriptor.peer), descriptor));
+        }
+        self.counters.rma.add(1);
+        match Get::new(descriptor) {
+            Ok(get) => self.gets.push(get),
+            Err((cause, descriptor)) => self.stillborn.push((descriptor, cause)),
+        }
+        Ok(())
+    }
+
+    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        if !self.caps.get || self.get_refused {
+            return Err(Refused::Unsupported);
+        }
+        self.registry.add(&self.inbox, region)
+    }
+
+    fn deregister(&mut self, key: &RemoteKey) {
+        self.registry.remove(&self.inbox, key);
+    }
+
     #[inline]
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         let mut reports = 0;
@@ -544,6 +649,9 @@ impl Btl for Shm {
                 self.break_off(peer, Fault::rail(peer, Cause::Malformed(what)));
             }
         }
+        if !self.gets.is_empty() || !self.stillborn.is_empty() {
+            reports += self.progress_gets(sink);
+        }
         self.calls = self.calls.wrapping_add(1);
         if self.urgent || self.calls.is_multiple_of(CLOCK_CALLS) {
             let waiting =
@@ -560,7 +668,8 @@ impl Btl for Shm {
     }
 
     fn arm(&mut self) -> Armed {
-        if self.urgent || !self.timed.is_empty() {
+        let busy = !self.gets.is_empty() || !self.stillborn.is_empty();
+        if busy || self.urgent || !self.timed.is_empty() {
             return Armed::Ready;
         }
         for &peer in &self.hot {
@@ -627,9 +736,10 @@ impl Btl for Shm {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "shm of {}: {} rings polled, {} strangers, bells {}, {:?}",
+            "shm of {}: {} rings polled, {} gets, {} strangers, bells {}, {:?}",
             self.me,
             self.hot.len(),
+            self.gets.len(),
             self.strangers.len(),
             if self.inbox.rang() { "rang" } else { "silent" },
             self.counters.rows(),

@@ -1,0 +1,262 @@
+//! Single copy: reading a peer's memory through the kernel (`process_vm_readv`).
+//!
+//! A registration is a slot in our inbox with a generation, and a key that names slot, generation, address and
+//! length. The reader checks that its request lies inside what the key names and, after the copy, that the
+//! registration was still valid and the process still the same; so a get that succeeded read what was
+//! registered. An address from a key is only ever handed to the kernel, for the very process that made it:
+//! whatever a peer writes into a key, only memory of its own can come back (law 9).
+//!
+//! The kernel may refuse (ptrace scope, containers): then gets end with a fault of the operation, and from then
+//! on are refused as unsupported; nothing else changes.
+#![allow(unsafe_code)] // one system call that has no safe wrapper
+
+use crate::inbox::{Inbox, REGISTRATIONS};
+use crate::primitive::Ordering;
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::{Cause, Peer, Refused, RemoteKey, RmaDescriptor, RmaKind};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::collections::VecDeque;
+use std::time::Instant;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes that one call of `progress` moves at most: longer gets go on in the next.
+const BUDGET: usize = 1 << 20;
+/// Bytes copied by one system call.
+const CHUNK: usize = 256 << 10;
+
+/// What [`RemoteKey`] holds for this transport.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+struct Key {
+    slot: U32,
+    generation: U64,
+    base: U64,
+    len: U64,
+}
+
+/// Our registrations: which slots of the inbox are free.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    free: Vec<u32>,
+}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Registry { free: (0..REGISTRATIONS as u32).rev().collect() }
+    }
+
+    pub(crate) fn add(&mut self, inbox: &Inbox, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        let slot = self.free.pop().ok_or(Refused::NoRoom)?;
+        let word = inbox.generation(slot as usize);
+        let generation = word.load(Ordering::Relaxed) + 1;
+        word.store(generation, Ordering::Release);
+        let key = Key {
+            slot: slot.into(),
+            generation: generation.into(),
+            base: (region.as_ptr() as u64).into(),
+            len: (region.len() as u64).into(),
+        };
+        Ok(RemoteKey::new(key.as_bytes()).expect("a key is shorter than 32 bytes"))
+    }
+
+    /// Ends a registration; keys that are none of ours, or not any more, do nothing.
+    pub(crate) fn remove(&mut self, inbox: &Inbox, key: &RemoteKey) {
+        let Ok(key) = Key::read_from_bytes(key.as_bytes()) else { return };
+        let slot = key.slot.get();
+        if slot as usize >= REGISTRATIONS {
+            return;
+        }
+        let word = inbox.generation(slot as usize);
+        let generation = key.generation.get();
+        if !generation.is_multiple_of(2) && word.load(Ordering::Relaxed) == generation {
+            word.store(generation + 1, Ordering::SeqCst);
+            self.free.push(slot);
+        }
+    }
+}
+
+/// A get under way.
+#[derive(Debug)]
+pub(crate) struct Get {
+    pub(crate) descriptor: RmaDescriptor,
+    key: Key,
+    done: usize,
+}
+
+/// How far a get came.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// To be continued.
+    More,
+    /// Over.
+    Done(Result<(), Cause>),
+}
+
+impl Get {
+    /// A get of `descriptor`, checked against its key; otherwise why it cannot be.
+    pub(crate) fn new(descriptor: RmaDescriptor) -> Result<Get, (Cause, RmaDescriptor)> {
+        let RmaKind::Get(region) = &descriptor.kind else {
+            return Err((Cause::Malformed("not a get"), descriptor));
+        };
+        let Ok(key) = Key::read_from_bytes(descriptor.remote.as_bytes()) else {
+            return Err((Cause::Malformed("a key of another kind"), descriptor));
+        };
+        let end = descriptor.remote_offset.checked_add(region.len() as u64);
+        if end.is_none_or(|end| end > key.len.get())
+            || key.base.get().checked_add(key.len.get()).is_none()
+            || key.slot.get() as usize >= REGISTRATIONS
+            || key.generation.get().is_multiple_of(2)
+        {
+            return Err((Cause::Malformed("a key that does not cover the request"), descriptor));
+        }
+        Ok(Get { descriptor, key, done: 0 })
+    }
+
+    /// Copies some of it, at most `budget` bytes, and takes them off.
+    fn advance(&mut self, pid: Pid, outbox: &Inbox, budget: &mut usize) -> Step {
+        let RmaKind::Get(region) = &self.descriptor.kind else {
+            unreachable!("checked when it was made");
+        };
+        let valid = || {
+            let word = outbox.generation(self.key.slot.get() as usize);
+            word.load(Ordering::SeqCst) == self.key.generation.get()
+        };
+        while self.done < region.len() {
+            if *budget == 0 {
+                return Step::More;
+            }
+            let len = (region.len() - self.done).min(CHUNK).min(*budget);
+            let from = self.key.base.get() + self.descriptor.remote_offset + self.done as u64;
+            match read(pid, from, &region.part(self.done..self.done + len)) {
+                Ok(0) => return Step::Done(Err(Cause::Malformed("a key to memory that is not"))),
+                Ok(got) => {
+                    self.done += got;
+                    *budget -= got.min(*budget);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::SRCH) => return Step::Done(Err(Cause::ProcessGone)),
+                Err(errno) => {
+                    let errno = errno.raw_os_error();
+                    return Step::Done(Err(Cause::Os { call: "process_vm_readv", errno }));
+                }
+            }
+        }
+        Step::Done(if valid() {
+            Ok(())
+        } else {
+            Err(Cause::Malformed("a registration that ended"))
+        })
+    }
+}
+
+/// Gets under way, in the order in which they were taken.
+#[derive(Debug, Default)]
+pub(crate) struct Gets {
+    queue: VecDeque<Get>,
+}
+
+impl Gets {
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn push(&mut self, get: Get) {
+        self.queue.push_back(get);
+    }
+
+    /// Moves gets on by a bounded amount. `source` gives process and inbox of a peer; `over` is told of each
+    /// get that ended, and says what to make of its success (the process may have been replaced).
+    pub(crate) fn progress<'a>(
+        &mut self,
+        source: impl Fn(Peer) -> Option<(Pid, &'a Inbox)>,
+        mut over: impl FnMut(RmaDescriptor, Result<(), Cause>),
+    ) {
+        let mut budget = BUDGET;
+        while budget != 0 {
+            let Some(get) = self.queue.front_mut() else { return };
+            let step = match source(get.descriptor.peer) {
+                Some((pid, outbox)) => get.advance(pid, outbox, &mut budget),
+                None => Step::Done(Err(Cause::Invalidated)),
+            };
+            let Step::Done(outcome) = step else { return };
+            if let Some(get) = self.queue.pop_front() {
+                over(get.descriptor, outcome);
+            }
+        }
+    }
+
+    /// Takes out all gets from `peer`.
+    pub(crate) fn purge(&mut self, peer: Peer) -> impl Iterator<Item = RmaDescriptor> {
+        let (gone, rest): (VecDeque<Get>, VecDeque<Get>) =
+            self.queue.drain(..).partition(|get| get.descriptor.peer == peer);
+        self.queue = rest;
+        gone.into_iter().map(|get| get.descriptor)
+    }
+}
+
+/// Reads memory of process `pid` at address `from` into `region`; may read less.
+fn read(pid: Pid, from: u64, region: &RecvRegion) -> Result<usize, Errno> {
+    let local = libc::iovec { iov_base: region.as_mut_ptr().cast(), iov_len: region.len() };
+    let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: region.len() };
+    // SAFETY: the kernel writes at most `region.len()` bytes at `region`, which is valid for writes while it
+    // exists; `remote` is an address in the other process, which the kernel checks. Test: `tests/get.rs`.
+    let got = unsafe { libc::process_vm_readv(pid.as_raw_pid(), &local, 1, &remote, 1, 0) };
+    match usize::try_from(got) {
+        Ok(got) => Ok(got),
+        Err(_) => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// Whether the kernel's rules let processes of one user read each other's memory, as far as can be told before
+/// trying. Under Yama's scope 1 a process has to allow it, which [`permit`] does.
+pub(crate) fn is_permitted() -> bool {
+    match std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
+        Ok(scope) => matches!(scope.trim(), "0" | "1"),
+        Err(_) => true, // no Yama
+    }
+}
+
+/// Lets processes of the same user read our memory where Yama would not.
+pub(crate) fn permit() {
+    // SAFETY: no pointers; sets an attribute of this process. Without Yama it fails, and is not needed.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
+}
+
+/// Whether single copy beats copy-in, copy-out here. Takes about a millisecond.
+///
+/// A pipeline of two copies on two cores is at best as fast as one plain copy, and was seen at half to nine
+/// tenths of it; so the kernel's copy has to reach [`WORTH`] of a plain copy's speed. Both are measured in this
+/// process, which needs no second one and leaves nothing behind.
+pub(crate) fn is_faster() -> bool {
+    const LEN: usize = 512 << 10;
+    const WORTH: f64 = 0.6;
+    let source = vec![1_u8; LEN];
+    let mut target = vec![2_u8; LEN];
+    let me = rustix::process::getpid();
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..4 {
+        let start = Instant::now();
+        std::hint::black_box(&mut target).copy_from_slice(std::hint::black_box(&source));
+        best[0] = best[0].min(start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        // SAFETY: `target` lives through the loop and is not touched while the region exists.
+        let region = unsafe { RecvRegion::new(target.as_mut_ptr(), LEN) };
+        let mut done = 0;
+        while done < LEN {
+            match read(me, source.as_ptr() as u64 + done as u64, &region.part(done..LEN)) {
+                Ok(0) | Err(_) => return false,
+                Ok(got) => done += got,
+            }
+        }
+        best[1] = best[1].min(start.elapsed().as_secs_f64());
+    }
+    tracing::debug!(copy = best[0], kernel = best[1], "seconds to copy {LEN} bytes");
+    best[1] * WORTH < best[0]
+}
