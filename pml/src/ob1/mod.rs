@@ -1,18 +1,62 @@
-//! skeleton
+//! OB1: messages in fragments over byte transports (blueprint, "PML OB1").
+//!
+//! # Who calls what
+//! The owner gives the engine its rails ([`Ob1::add_btl`]), the peers' addresses when they are wanted
+//! ([`Ob1::add_peer`]) and the communicators ([`Ob1::add_comm`]); starts operations ([`Ob1::send`], [`Ob1::recv`], …);
+//! calls [`Ob1::progress`] for as long as it waits, and asks [`Ob1::test`] what came of an operation. It takes
+//! [`Ob1::suspects`] now and then, finds out what they mean, and says so with [`Ob1::proc_failed`],
+//! [`Ob1::unreachable`] or [`Ob1::revoke_comm`]. Nothing blocks, and nothing is called back.
+//!
+//! # Protocols
+//! ```text
+//!  MATCH   short: one frame, or a STREAM of ordered frames       complete when the rail has taken it
+//!  RNDV    long or synchronous: RNDV → ACK → FRAG …               fragments striped over all rails
+//!          or RNDV → PUT → write, FIN …                            where the rail writes remote memory
+//!  RGET    long: RGET → read … → FIN                               where the rail reads remote memory
+//! ```
+//! All layouts are in [`wire`].
+
+mod arrive;
+mod comm;
 mod config;
 mod convertor;
+mod engine;
 mod error;
+mod failure;
+mod lanes;
+mod list;
+mod matching;
+mod peer;
+mod persistent;
+mod progress;
+mod recv;
+mod rendezvous;
 mod request;
+mod revoke;
+mod route;
+mod send;
 mod slots;
+mod start;
+mod unexpected;
 pub mod wire;
 
+pub use comm::CommSpec;
 pub use config::Config;
 pub use convertor::{Buffer, Pack, Payload, Unpack};
+pub use engine::Stats;
 pub use error::PmlError;
 pub use request::{
     Completion, FT_TAG_MAX, MessageId, Mode, ReqId, Source, Started, Status, TagMatch,
 };
+
+use engine::Engine;
 use ironweave_btl::{Address, Armed, Btl, Fault, Peer};
+use peer::RailCaps;
+use persistent::{Activity, Operation, Persistent};
+use recv::RecvState;
+use request::Kind;
+use send::SendState;
+use slots::{Key, NIL};
 use std::fmt;
 
 /// One opened rail of this engine, by its index in the order of [`Ob1::add_btl`].
@@ -26,158 +70,357 @@ pub struct CommId {
     generation: u32,
 }
 
-/// What makes a communicator, the same at each member but for `rank`.
-#[derive(Clone, Debug)]
-pub struct CommSpec {
-    /// Its id on the wire.
-    pub cid: u16,
-    /// Which life of the id (law 4): grows each time the id is used again.
-    pub epoch: u16,
-    /// The rank of this process in its own group.
-    pub rank: u32,
-    /// The processes, by rank.
-    pub group: Vec<Peer>,
-    /// For an inter-communicator, the processes of the other group: ranks of sends and receives are theirs.
-    pub remote: Option<Vec<Peer>>,
-}
-
-impl CommSpec {
-    /// An intra-communicator.
-    #[must_use]
-    pub const fn intra(cid: u16, epoch: u16, rank: u32, group: Vec<Peer>) -> Self {
-        CommSpec { cid, epoch, rank, group, remote: None }
-    }
-}
-
-/// The engine. See the crate's documentation.
+/// The engine. One thread at a time; knows no clock, thread, socket or file.
 pub struct Ob1<B: Btl> {
     rails: Vec<B>,
+    engine: Engine,
+    /// Spare list of busy peers, swapped with the engine's.
+    scratch: Vec<Peer>,
 }
 
-#[allow(unused_variables, clippy::todo, missing_docs)]
 impl<B: Btl> Ob1<B> {
+    /// An engine without rails.
+    #[must_use]
     pub fn new(config: Config) -> Self {
-        todo!()
+        Ob1 { rails: Vec::new(), engine: Engine::new(config), scratch: Vec::new() }
     }
+
+    /// Adds an opened rail. Before any peer.
+    ///
+    /// # Panics
+    /// At more than 65,535 rails.
     pub fn add_btl(&mut self, btl: B) -> RailId {
-        todo!()
+        let rail = RailId(u16::try_from(self.rails.len()).expect("a machine has fewer rails"));
+        let mut caps = RailCaps::from(btl.caps());
+        if let Some(limit) = self.engine.config.eager_limit {
+            caps.eager_limit = caps.eager_limit.min(limit);
+        }
+        self.engine.caps.push(caps);
+        self.rails.push(btl);
+        rail
     }
+
+    /// Where peers reach this process: to be published.
+    #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
         self.rails.iter().map(Btl::address).collect()
     }
-    /// Chooses rails by exclusivity and starts to connect.
-    pub fn add_peer(&mut self, peer: Peer, addresses: &[Address]) -> Result<(), PmlError> {
-        todo!()
+
+    /// The rails, for counters and capabilities.
+    #[must_use]
+    pub fn rails(&self) -> &[B] {
+        &self.rails
     }
-    /// Whether sends to the peer can be started (else they say [`PmlError::Unresolved`]).
-    pub fn knows_peer(&self, peer: Peer) -> bool {
-        todo!()
-    }
+
+    /// Makes a communicator, and matches what came for it before.
+    ///
+    /// # Errors
+    /// [`PmlError::CidInUse`] when the id is taken, or the epoch is not later than that of the last life of the id.
     pub fn add_comm(&mut self, spec: CommSpec) -> Result<CommId, PmlError> {
-        todo!()
+        let cid = spec.cid;
+        let id = self.engine.comms.add(spec)?;
+        self.engine.inherit_failures(id);
+        self.engine.replay_early(cid);
+        Ok(id)
     }
+
+    /// Ends a communicator. Receives still posted end with [`PmlError::InvalidComm`]; messages that nobody received are
+    /// dropped and their waiting senders told; operations under way run on.
     pub fn free_comm(&mut self, comm: CommId) {
-        todo!()
+        self.engine.free_comm(comm);
+        self.settle();
     }
-    /// Blocking fast path: `Ok(true)` when the message went out whole at once (standard mode), `Ok(false)` when
-    /// nothing was done and `send` must be used. Never needs a region, never allocates.
+
+    /// Posts a receive. Never blocks; complete at once when the message is here.
+    ///
+    /// When the source has failed the request completes with [`PmlError::ProcFailed`]; a wildcard receive on a
+    /// communicator with an unacknowledged failure answers [`PmlError::ProcFailedPending`] and stays posted.
+    ///
+    /// # Errors
+    /// [`PmlError::InvalidComm`], [`PmlError::InvalidRank`], [`PmlError::Revoked`]: nothing was posted.
     #[inline]
-    pub fn send_inline(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> Result<bool, PmlError> {
-        todo!()
+    pub fn recv(
+        &mut self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+    ) -> Result<ReqId, PmlError> {
+        let key = self.engine.receive(comm, into, source, tag, false)?;
+        self.settle();
+        Ok(ReqId::recv(key))
     }
-    pub fn send(&mut self, comm: CommId, mode: Mode, data: &Payload, dest: u32, tag: i32) -> Result<Started, PmlError> {
-        todo!()
+
+    /// As [`recv`](Ob1::recv), for a caller that blocks: a wildcard receive that a failure concerns ends with
+    /// [`PmlError::ProcFailed`] where the other would be pending.
+    ///
+    /// # Errors
+    /// As `recv`.
+    #[inline]
+    pub fn recv_blocking(
+        &mut self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+    ) -> Result<ReqId, PmlError> {
+        let key = self.engine.receive(comm, into, source, tag, true)?;
+        self.settle();
+        Ok(ReqId::recv(key))
     }
-    pub fn recv(&mut self, comm: CommId, into: Buffer, source: Source, tag: TagMatch) -> Result<ReqId, PmlError> {
-        todo!()
+
+    /// Looks for a message without receiving it. Does not progress.
+    ///
+    /// # Errors
+    /// [`PmlError::Revoked`]; [`PmlError::ProcFailed`] where a blocking receive would end with it; wrong arguments.
+    pub fn probe(
+        &mut self,
+        comm: CommId,
+        source: Source,
+        tag: TagMatch,
+    ) -> Result<Option<Status>, PmlError> {
+        let message = self.engine.look(comm, source, tag)?;
+        Ok((message != NIL).then(|| self.engine.messages[message].status()))
     }
-    /// As `recv`, for a caller that blocks: a wildcard receive ends with `ProcFailed` where a non-blocking one tells
-    /// `ProcFailedPending` and stays.
-    pub fn recv_blocking(&mut self, comm: CommId, into: Buffer, source: Source, tag: TagMatch) -> Result<ReqId, PmlError> {
-        todo!()
+
+    /// Looks for a message and takes it out of the queues: only [`mrecv`](Ob1::mrecv) receives it.
+    ///
+    /// # Errors
+    /// As [`probe`](Ob1::probe).
+    pub fn mprobe(
+        &mut self,
+        comm: CommId,
+        source: Source,
+        tag: TagMatch,
+    ) -> Result<Option<(MessageId, Status)>, PmlError> {
+        let message = self.engine.look(comm, source, tag)?;
+        if message == NIL {
+            return Ok(None);
+        }
+        let status = self.engine.messages[message].status();
+        Ok(Some((self.engine.claim(comm, message)?, status)))
     }
-    /// Err when the communicator is revoked or the source has failed and no message of it is there.
-    pub fn probe(&mut self, comm: CommId, source: Source, tag: TagMatch) -> Result<Option<Status>, PmlError> {
-        todo!()
-    }
-    pub fn mprobe(&mut self, comm: CommId, source: Source, tag: TagMatch) -> Result<Option<(MessageId, Status)>, PmlError> {
-        todo!()
-    }
+
+    /// Receives a message that `mprobe` took.
+    ///
+    /// # Errors
+    /// [`PmlError::InvalidRequest`] when it was received already.
     pub fn mrecv(&mut self, message: MessageId, into: Buffer) -> Result<ReqId, PmlError> {
-        todo!()
+        let key = self.engine.receive_claimed(message, into)?;
+        self.settle();
+        Ok(ReqId::recv(key))
     }
-    /// `None`: under way. The request is gone after `Some`, unless persistent or `ProcFailedPending`.
+
+    /// What came of a request; `None` while it is under way. After an answer the request is gone, unless it is persistent
+    /// or the answer is [`PmlError::ProcFailedPending`].
+    #[inline]
     pub fn test(&mut self, request: ReqId) -> Option<Completion> {
-        todo!()
+        match request.kind {
+            Kind::Persistent => self.test_persistent(request.key),
+            _ => self.test_active(request).0,
+        }
     }
-    /// Whether `test` would answer.
+
+    /// As `test` for other than persistent requests; gives the buffer of a receive back.
+    fn test_active(&mut self, request: ReqId) -> (Option<Completion>, Option<Buffer>) {
+        match request.kind {
+            Kind::Recv => match self.engine.test_recv(request.key) {
+                Some((completion, buffer)) => (Some(completion), buffer),
+                None => (None, None),
+            },
+            _ => (self.engine.test_send(request.key), None),
+        }
+    }
+
+    /// Whether [`test`](Ob1::test) would answer.
     #[inline]
+    #[must_use]
     pub fn is_complete(&self, request: ReqId) -> bool {
-        todo!()
+        let key = request.key;
+        match request.kind {
+            Kind::Recv => {
+                self.engine.recvs.get(key).is_none_or(|r| r.state >= RecvState::Interrupted)
+            }
+            Kind::Send => {
+                self.engine.sends.get(key).is_none_or(|s| s.state == SendState::Complete)
+            }
+            Kind::Persistent => match self.engine.persistent.get(key).map(|p| &p.activity) {
+                Some(Activity::Running(request)) => self.is_complete(*request),
+                _ => true,
+            },
+        }
     }
-    /// Receives only; it is complete (`cancelled`) at once when it had not matched.
+
+    /// Cancels a receive: it is complete at once, `cancelled`, unless it has matched; then it runs on. Sends are not
+    /// cancelled.
     pub fn cancel(&mut self, request: ReqId) {
-        todo!()
+        match request.kind {
+            Kind::Recv => self.engine.cancel_recv(request.key),
+            Kind::Send => {}
+            Kind::Persistent => {
+                if let Some(Persistent { activity: Activity::Running(request), .. }) =
+                    self.engine.persistent.get(request.key)
+                {
+                    self.cancel(*request);
+                }
+            }
+        }
     }
-    pub fn send_init(&mut self, comm: CommId, mode: Mode, data: Payload, dest: u32, tag: i32) -> Result<ReqId, PmlError> {
-        todo!()
+
+    /// Makes a persistent send, inactive. Arguments are checked when it is started.
+    pub fn send_init(
+        &mut self,
+        comm: CommId,
+        mode: Mode,
+        payload: Payload,
+        dest: u32,
+        tag: i32,
+    ) -> Result<ReqId, PmlError> {
+        self.engine.comms.get(comm)?.member(dest)?;
+        Ok(self.init(Operation::Send { comm, mode, payload, dest, tag }))
     }
-    pub fn recv_init(&mut self, comm: CommId, into: Buffer, source: Source, tag: TagMatch) -> Result<ReqId, PmlError> {
-        todo!()
+
+    /// Makes a persistent receive, inactive.
+    pub fn recv_init(
+        &mut self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+    ) -> Result<ReqId, PmlError> {
+        let there = self.engine.comms.get(comm)?;
+        if let Source::Rank(rank) = source {
+            there.member(rank)?;
+        }
+        Ok(self.init(Operation::Recv { comm, buffer: Some(into), source, tag }))
     }
-    pub fn start(&mut self, request: ReqId) -> Result<(), PmlError> {
-        todo!()
+
+    fn init(&mut self, operation: Operation) -> ReqId {
+        let persistent = Persistent { operation, activity: Activity::Inactive };
+        ReqId { kind: Kind::Persistent, key: self.engine.persistent.insert(persistent) }
     }
-    /// Persistent: removes it (after its current activity). Others: they complete unseen.
+
+    /// Lets go of a request without waiting. Its operation runs on, unseen; the buffer stays in use until it is over
+    /// (or, if it never is, until the engine is dropped).
     pub fn request_free(&mut self, request: ReqId) {
-        todo!()
+        match request.kind {
+            Kind::Persistent => {
+                if self.engine.persistent.get(request.key).is_some() {
+                    let slot = request.key.slot;
+                    let was = self.engine.persistent.remove(slot, Persistent::VACANT);
+                    if let Activity::Running(active) = was.activity {
+                        self.request_free(active);
+                    }
+                }
+            }
+            _ => {
+                if self.is_complete(request) {
+                    self.test(request);
+                }
+                match request.kind {
+                    Kind::Recv => {
+                        if let Some(recv) = self.engine.recvs.get_mut(request.key) {
+                            recv.detached = true;
+                        }
+                    }
+                    _ => {
+                        if let Some(send) = self.engine.sends.get_mut(request.key) {
+                            send.detached = true;
+                        }
+                    }
+                }
+            }
+        }
     }
-    #[inline]
-    pub fn progress(&mut self) -> usize {
-        todo!()
-    }
-    /// The process is known to be dead.
-    pub fn proc_failed(&mut self, peer: Peer) {
-        todo!()
-    }
-    /// The upper layer gives up on reaching it, without holding it for dead.
-    pub fn unreachable(&mut self, peer: Peer) {
-        todo!()
-    }
-    /// Faults of scope Peer, and lost rails that cut a peer off, since the last call.
+
+    /// Faults of peers, and lost rails that cut a peer off, since the last call. The owner finds out what they mean; a proof
+    /// ([`Fault::is_proof`]) may be given to [`proc_failed`](Ob1::proc_failed) at once.
     pub fn suspects(&mut self) -> std::vec::Drain<'_, Fault> {
-        todo!()
+        self.engine.suspects.drain(..)
     }
+
     /// Whether wildcard receives are enabled: no failure in the communicator is unacknowledged.
+    #[must_use]
     pub fn any_source_enabled(&self, comm: CommId) -> bool {
-        todo!()
+        self.engine.comms.get(comm).is_ok_and(|c| c.failures.unacknowledged().is_none())
     }
+
     /// Ranks of the (remote) group known to have failed, in the order in which that became known.
+    #[must_use]
     pub fn failed_ranks(&self, comm: CommId) -> &[u32] {
-        todo!()
+        self.engine.comms.get(comm).map_or(&[], |c| c.failures.ranks())
     }
-    /// Acknowledges the failures known now; returns how many of `failed_ranks` that covers.
+
+    /// Acknowledges the failures known now, which enables wildcard receives again; returns how many there are.
     pub fn ack_failed(&mut self, comm: CommId) -> usize {
-        todo!()
+        self.engine.acknowledge(comm)
     }
+
+    /// The communicator is revoked: what has not matched is interrupted, here and at the senders (law 5).
     pub fn revoke_comm(&mut self, comm: CommId) {
-        todo!()
+        self.engine.revoke(comm);
+        self.settle();
     }
+
+    /// Whether the communicator is revoked.
+    #[must_use]
     pub fn is_revoked(&self, comm: CommId) -> bool {
-        todo!()
+        self.engine.comms.get(comm).is_ok_and(|c| c.revoked)
     }
-    /// What is not yet out of this process's hands; 0 before `depart`.
+
+    /// What is not yet out of this process's hands: frames that wait here, and those in the rails. Call `progress` until it
+    /// is 0 before [`depart`](Ob1::depart); what waits for peers that are cut off does not count.
+    #[must_use]
     pub fn unflushed(&self) -> usize {
-        todo!()
+        let here = self.engine.peers.iter().filter(|(_, p)| !p.is_cut_off());
+        let here: usize = here.map(|(_, p)| p.outbox.len() + p.pending.len() + p.flows.len()).sum();
+        here + self.rails.iter().map(Btl::unflushed).sum::<usize>()
     }
+
+    /// Says good-bye on all rails. Does not block.
     pub fn depart(&mut self) {
-        todo!()
+        self.rails.iter_mut().for_each(Btl::depart);
     }
-    /// Each rail's answer, for sleeping.
+
+    /// Prepares for sleeping: one answer per rail. With work of its own the engine is always ready.
     pub fn arm(&mut self) -> Vec<Armed> {
-        todo!()
+        if self.engine.has_work() {
+            return vec![Armed::Ready];
+        }
+        self.rails.iter_mut().map(Btl::arm).collect()
     }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.stats
+    }
+
+    /// Sends answers and closes memory right after a call that may have made some.
+    #[inline]
+    fn settle(&mut self) {
+        if self.engine.has_work() {
+            self.pump();
+        }
+    }
+
+    /// A few lines about requests, peers and rails, for watchdogs.
+    ///
+    /// # Errors
+    /// Those of `out`.
     pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        todo!()
+        self.engine.dump(out)?;
+        self.rails.iter().try_for_each(|btl| btl.dump(out))
+    }
+}
+
+/// Keeps the unused half of a name from being mistaken for another kind's.
+impl ReqId {
+    /// A number that is unique among this engine's requests, for tables of the owner.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        let Key { slot, generation } = self.key;
+        let kind = self.kind as u64;
+        kind << 62 | ((generation as u64) << 32 | slot as u64) & (u64::MAX >> 2)
     }
 }

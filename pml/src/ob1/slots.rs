@@ -109,6 +109,11 @@ impl<T> Slots<T> {
         let used = |entry: &&Slot<T>| entry.generation & 1 == 1;
         (0..).zip(&self.slots).filter(move |(_, s)| used(s)).map(|(i, s)| (i, &s.value))
     }
+
+    /// All slots in use.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter(|s| s.generation & 1 == 1).map(|s| &mut s.value)
+    }
 }
 
 impl<T> std::ops::Index<u32> for Slots<T> {

@@ -1,0 +1,499 @@
+//! Messages arrive: admission in the order of the sender, then the match (law 6).
+//!
+//! A match frame names its communicator, epoch, source and number. What is for a communicator not made yet, or ahead of
+//! its turn (it came over another rail than the one before it), waits in bounded stores; what came before
+//! is dropped; what is for a life of the communicator that is over is answered, if anybody waits for an answer.
+
+use super::RailId;
+use super::comm::{Found, Parked};
+use super::engine::{Early, Engine};
+use super::peer::{StreamIn, StreamTarget};
+use super::slots::{Key, NIL};
+use super::unexpected::{Body, Place, Unexpected};
+use super::wire::{self, Envelope, Frame, WireStatus};
+use super::FT_TAG_MAX;
+use ironweave_btl::{Cause, Fault, Header, Landing, Peer, RemoteKey, Token};
+
+/// What admission says of a match frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It may match now; the communicator's slot.
+    Now(u32),
+    /// It was kept.
+    Later,
+    /// It was dropped, and answered if anybody waits for an answer.
+    Never,
+}
+
+/// The parts of a frame that starts a message.
+fn envelope_of(frame: &Frame) -> Option<&Envelope> {
+    match frame {
+        Frame::Match(envelope)
+        | Frame::Rndv { envelope, .. }
+        | Frame::Stream { envelope, .. }
+        | Frame::Rget { envelope, .. } => Some(envelope),
+        _ => None,
+    }
+}
+
+impl Engine {
+    /// An eager message of one frame: the path that has to be short.
+    #[inline]
+    pub fn arrive_match(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        envelope: &Envelope,
+        header: &[u8],
+        payload: &[u8],
+    ) {
+        let Found::Here(slot) = self.comms.find(from, envelope) else {
+            return self.arrive(rail, from, Frame::Match(*envelope), header, payload);
+        };
+        let comm = self.comms.at(slot);
+        let member = &mut comm.members[envelope.source as usize];
+        if member.expected != envelope.seq || member.heard != rail || comm.is_quiet {
+            return self.arrive(rail, from, Frame::Match(*envelope), header, payload);
+        }
+        member.expected = member.expected.wrapping_add(1);
+        let recv = comm.take_posted(&mut self.recvs, envelope.source, envelope.tag);
+        if recv != NIL {
+            let length = payload.len() as u64;
+            self.recvs[recv].matched(from, envelope.source, envelope.tag, length);
+            self.recvs[recv].take(0, payload);
+            self.settle_recv(recv);
+        } else {
+            let body = Body::Whole(self.pool.hold(payload, payload.len()));
+            self.keep(slot, from, envelope, payload.len() as u64, body);
+        }
+    }
+
+    /// Any frame that starts a message.
+    #[cold]
+    pub fn arrive(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        frame: Frame,
+        header: &[u8],
+        payload: &[u8],
+    ) {
+        let Some(envelope) = envelope_of(&frame) else { return };
+        let source = envelope.source;
+        match self.admit(rail, from, &frame, envelope, header, payload) {
+            Turn::Now(comm) => {
+                self.start(comm, rail, from, frame, payload);
+                self.replay(comm, source);
+            }
+            Turn::Later => {
+                self.pass_stream(rail, from, &frame, payload.len(), StreamTarget::Waiting);
+            }
+            Turn::Never => {
+                self.pass_stream(rail, from, &frame, payload.len(), StreamTarget::Nowhere);
+            }
+        }
+    }
+
+    /// Whether it is this frame's turn.
+    fn admit(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        frame: &Frame,
+        envelope: &Envelope,
+        header: &[u8],
+        payload: &[u8],
+    ) -> Turn {
+        let slot = match self.comms.find(from, envelope) {
+            Found::Here(slot) => slot,
+            Found::NotYet => {
+                if !self.make_room(from, payload.len()) {
+                    return Turn::Never;
+                }
+                let (cid, header, payload) = (envelope.cid, Header::new(header), payload.to_vec());
+                self.early.push(Early { rail, from, cid, header, payload });
+                return Turn::Later;
+            }
+            Found::Stale => {
+                self.stats.stale += 1;
+                self.refuse(from, frame, WireStatus::Stale);
+                return Turn::Never;
+            }
+            Found::Impostor => {
+                self.malformed(from, "source rank");
+                return Turn::Never;
+            }
+        };
+        let comm = self.comms.at(slot);
+        let member = &mut comm.members[envelope.source as usize];
+        let ahead = envelope.seq.wrapping_sub(member.expected);
+        if ahead == 0 {
+            member.expected = member.expected.wrapping_add(1);
+            if member.heard != rail {
+                member.heard = rail;
+                self.peers.state(from).rail_mut(rail).carried = true;
+            }
+            return Turn::Now(slot);
+        }
+        if ahead >= 1 << 15 {
+            self.stats.duplicates += 1;
+            return Turn::Never;
+        }
+        let place = (envelope.source, envelope.seq);
+        if comm.parked.contains_key(&place) {
+            self.stats.duplicates += 1;
+            return Turn::Never;
+        }
+        if !self.make_room(from, payload.len()) {
+            return Turn::Never;
+        }
+        let parked = Parked { rail, header: Header::new(header), payload: payload.to_vec() };
+        self.comms.at(slot).parked.insert(place, parked);
+        Turn::Later
+    }
+
+    /// Accounts for a frame that is to wait. `false` when the peer has no room left: it is reported, since its
+    /// messages are lost.
+    fn make_room(&mut self, from: Peer, bytes: usize) -> bool {
+        let state = self.peers.state(from);
+        if state.early_frames >= self.config.early_frames
+            || state.early_bytes + bytes > self.config.early_bytes
+        {
+            self.stats.overflowed += 1;
+            self.suspects.push(Fault::peer(from, Cause::Exhausted("room for early messages")));
+            return false;
+        }
+        state.early_frames += 1;
+        state.early_bytes += bytes;
+        self.stats.early += 1;
+        true
+    }
+
+    fn leave_room(&mut self, from: Peer, bytes: usize) {
+        let state = self.peers.state(from);
+        state.early_frames = state.early_frames.saturating_sub(1);
+        state.early_bytes = state.early_bytes.saturating_sub(bytes);
+    }
+
+    /// The frames that wait for communicator `cid` come again, now that it is there.
+    pub fn replay_early(&mut self, cid: u16) {
+        if self.early.is_empty() {
+            return;
+        }
+        let (again, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.early).into_iter().partition(|early| early.cid == cid);
+        self.early = rest;
+        for Early { rail, from, header, payload, .. } in again {
+            self.leave_room(from, payload.len());
+            self.replay_frame(rail, from, &header, &payload);
+        }
+    }
+
+    /// The parked messages of `source` whose turn has come.
+    fn replay(&mut self, comm: u32, source: u32) {
+        loop {
+            let Some(there) = self.comms.slots[comm].as_mut() else { return };
+            if there.parked.is_empty() {
+                return;
+            }
+            let turn = (source, there.members[source as usize].expected);
+            let Some(parked) = there.parked.remove(&turn) else { return };
+            let from = there.members[source as usize].peer;
+            self.leave_room(from, parked.payload.len());
+            self.replay_frame(parked.rail, from, &parked.header, &parked.payload);
+        }
+    }
+
+    fn replay_frame(&mut self, rail: RailId, from: Peer, header: &Header, payload: &[u8]) {
+        if let Ok(frame) = wire::decode(header.as_bytes(), payload.len()) {
+            self.arrive(rail, from, frame, header.as_bytes(), payload);
+        }
+    }
+
+    /// A message whose turn it is.
+    fn start(&mut self, comm: u32, rail: RailId, from: Peer, frame: Frame, payload: &[u8]) {
+        let Some(&envelope) = envelope_of(&frame) else { return };
+        let there = self.comms.at(comm);
+        let Envelope { source, tag, .. } = envelope;
+        if there.members[source as usize].poisoned {
+            self.stats.stale += 1;
+            let nowhere = StreamTarget::Nowhere;
+            self.refuse(from, &frame, WireStatus::Stale);
+            return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
+        }
+        if there.revoked && tag > FT_TAG_MAX {
+            // Seed 000, "Supporting the Revoke operation", case 4.
+            self.refuse(from, &frame, WireStatus::Revoked);
+            let nowhere = StreamTarget::Nowhere;
+            return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
+        }
+        let slot = there.take_posted(&mut self.recvs, source, tag);
+        let length = match frame {
+            Frame::Rndv { length, .. } | Frame::Stream { length, .. } | Frame::Rget { length, .. } => {
+                length
+            }
+            _ => payload.len() as u64,
+        };
+        if slot == NIL {
+            let body = match frame {
+                Frame::Stream { .. } => Body::Stream(self.pool.hold(payload, length as usize)),
+                Frame::Rndv { sender, .. } => {
+                    Body::Rndv { held: self.pool.hold(payload, payload.len()), sender, rail }
+                }
+                Frame::Rget { sender, .. } => match RemoteKey::new(payload) {
+                    Some(key) => Body::Rget { key, sender, rail },
+                    None => return self.malformed(from, "key length"),
+                },
+                _ => Body::Whole(self.pool.hold(payload, payload.len())),
+            };
+            let name = self.keep(comm, from, &envelope, length, body);
+            if let Frame::Stream { stream, .. } = frame {
+                let target = StreamTarget::Unexpected(name);
+                self.open_stream(rail, from, stream, length, payload.len(), target);
+            }
+            return;
+        }
+        self.recvs[slot].matched(from, source, tag, length);
+        match frame {
+            Frame::Rndv { sender, .. } => {
+                self.recvs[slot].take(0, payload);
+                self.answer_rndv(slot, sender, rail);
+            }
+            Frame::Stream { stream, .. } => {
+                self.recvs[slot].take(0, payload);
+                let target = StreamTarget::Recv(self.recvs.key(slot));
+                self.open_stream(rail, from, stream, length, payload.len(), target);
+                self.settle_recv(slot);
+            }
+            Frame::Rget { sender, .. } => match RemoteKey::new(payload) {
+                Some(key) => self.answer_rget(slot, sender, rail, key),
+                None => {
+                    self.malformed(from, "key length");
+                    let cause = Cause::Malformed("key length");
+                    self.fail_recv(slot, super::PmlError::Io(Fault::operation(from, cause)));
+                }
+            },
+            _ => {
+                self.recvs[slot].take(0, payload);
+                self.settle_recv(slot);
+            }
+        }
+    }
+
+    /// Queues a message that nothing is posted for.
+    #[inline]
+    fn keep(&mut self, comm: u32, from: Peer, envelope: &Envelope, length: u64, body: Body) -> Key {
+        self.stats.unexpected += 1;
+        let key = self.messages.insert(Unexpected {
+            comm: self.comms.id(comm),
+            source: envelope.source,
+            tag: envelope.tag,
+            peer: from,
+            length,
+            place: Place::Queued,
+            body,
+            ..Unexpected::VACANT
+        });
+        self.comms.at(comm).keep(&mut self.messages, key.slot);
+        key
+    }
+
+    /// Answers a message that will not be received, if its sender waits for an answer.
+    pub fn refuse(&mut self, from: Peer, frame: &Frame, status: WireStatus) {
+        if let Frame::Rndv { sender, .. } | Frame::Rget { sender, .. } = *frame {
+            self.nack_sender(from, sender, status);
+        }
+    }
+
+    // Eager streams.
+
+    fn open_stream(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        stream: u64,
+        length: u64,
+        came: usize,
+        target: StreamTarget,
+    ) {
+        let offset = came as u64;
+        let state = self.peers.state(from);
+        let open = (offset < length).then_some(StreamIn { stream, rail, target, offset, length });
+        let before = std::mem::replace(&mut state.stream_in, open);
+        if before.is_some_and(|b| b.stream != stream || b.target != StreamTarget::Waiting) {
+            self.malformed(from, "a stream inside a stream");
+        }
+        if open.is_none() {
+            self.end_stream(target);
+        }
+    }
+
+    /// If the frame opens a stream, sends its fragments where its message went.
+    fn pass_stream(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        frame: &Frame,
+        came: usize,
+        target: StreamTarget,
+    ) {
+        if let Frame::Stream { stream, length, .. } = *frame {
+            self.open_stream(rail, from, stream, length, came, target);
+        }
+    }
+
+    /// Adds to the waiting frame that opened a stream, so that it can be replayed with what came since.
+    fn extend_waiting(&mut self, from: Peer, stream: u64, more: &[u8]) {
+        let opens = |header: &Header| {
+            matches!(
+                wire::decode(header.as_bytes(), 0),
+                Ok(Frame::Stream { stream: other, .. }) if other == stream
+            )
+        };
+        let early = self.early.iter_mut().filter(|early| early.from == from);
+        let early = early.map(|early| (&early.header, &mut early.payload));
+        let comms = self.comms.slots.iter_mut().flatten();
+        let parked = comms.flat_map(|comm| {
+            let members = &comm.members;
+            let of = move |source: u32| members[source as usize].peer;
+            comm.parked.iter_mut().filter(move |((source, _), _)| of(*source) == from)
+        });
+        let parked = parked.map(|(_, parked)| (&parked.header, &mut parked.payload));
+        if let Some((_, payload)) = early.chain(parked).find(|(header, _)| opens(header)) {
+            payload.extend_from_slice(more);
+            self.peers.state(from).early_bytes += more.len();
+        }
+    }
+
+    pub fn on_stream_frag(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        stream: u64,
+        offset: u64,
+        payload: &[u8],
+    ) {
+        let state = self.peers.state(from);
+        let Some(open) = &mut state.stream_in else {
+            return self.malformed(from, "a fragment of no stream");
+        };
+        let end = offset + payload.len() as u64;
+        if open.stream != stream || open.rail != rail || open.offset != offset || end > open.length {
+            return self.malformed(from, "a fragment of another stream");
+        }
+        open.offset = end;
+        let (target, last) = (open.target, end == open.length);
+        if last {
+            state.stream_in = None;
+        }
+        match target {
+            StreamTarget::Recv(key) => {
+                if let Some(recv) = self.recvs.get_mut(key) {
+                    recv.take(offset, payload);
+                    self.settle_recv(key.slot);
+                }
+            }
+            StreamTarget::Unexpected(key) => {
+                if let Some(Unexpected { body: Body::Stream(held), .. }) = self.messages.get_mut(key)
+                {
+                    held.extend(payload);
+                }
+            }
+            StreamTarget::Waiting => self.extend_waiting(from, stream, payload),
+            StreamTarget::Nowhere => {}
+        }
+        if last {
+            self.end_stream(target);
+        }
+    }
+
+    /// All of a stream is here.
+    fn end_stream(&mut self, target: StreamTarget) {
+        if let StreamTarget::Unexpected(key) = target
+            && let Some(message) = self.messages.get_mut(key)
+        {
+            message.body.finish_stream();
+        }
+    }
+
+    // Landing: the rail has read a header and asks where the payload shall go.
+
+    pub fn land(&mut self, rail: RailId, from: Peer, frame: Frame, payload_len: usize) -> Landing {
+        let slot = match frame {
+            Frame::Frag { receiver, offset } => {
+                let Some(recv) = self.claim_range(from, receiver, offset, payload_len as u64) else {
+                    return Landing::Buffered; // `frame` will say why
+                };
+                let range = offset as usize..offset as usize + payload_len;
+                return self.land_at(recv, range);
+            }
+            Frame::Match(envelope) => {
+                // Only in turn; everything else takes the way through `frame`.
+                let Found::Here(comm) = self.comms.find(from, &envelope) else {
+                    return Landing::Buffered;
+                };
+                let there = self.comms.at(comm);
+                let member = &there.members[envelope.source as usize];
+                if member.expected != envelope.seq
+                    || member.heard != rail
+                    || there.is_quiet
+                    || !there.parked.is_empty()
+                {
+                    return Landing::Buffered;
+                }
+                let slot = there.find_posted(&self.recvs, envelope.source, envelope.tag);
+                if slot == NIL
+                    || self.recvs[slot].buffer.capacity() < payload_len
+                    || self.recvs[slot].buffer.region(0..payload_len).is_none()
+                {
+                    return Landing::Buffered;
+                }
+                let member = &mut there.members[envelope.source as usize];
+                member.expected = member.expected.wrapping_add(1);
+                there.unpost(&mut self.recvs, slot);
+                let recv = &mut self.recvs[slot];
+                recv.matched(from, envelope.source, envelope.tag, payload_len as u64);
+                recv.rail = rail;
+                recv.claimed = payload_len as u64;
+                slot
+            }
+            _ => return Landing::Buffered,
+        };
+        self.land_at(slot, 0..payload_len)
+    }
+
+    fn land_at(&mut self, slot: u32, range: std::ops::Range<usize>) -> Landing {
+        let token = Token(self.recvs.key(slot).to_wire());
+        let recv = &mut self.recvs[slot];
+        match recv.buffer.region(range.clone()) {
+            Some(region) => {
+                recv.held += 1;
+                Landing::Direct { region, token }
+            }
+            None => {
+                recv.claimed -= range.len() as u64;
+                Landing::Buffered
+            }
+        }
+    }
+
+    pub fn on_landed(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        region: ironweave_btl::memory::RecvRegion,
+        token: Token,
+        outcome: Result<(), Fault>,
+    ) {
+        let key = wire::key(token.0);
+        let Some(recv) = self.recvs.get_mut(key) else { return };
+        recv.held -= 1;
+        match outcome {
+            Ok(()) => {
+                recv.received += region.len() as u64;
+                self.settle_recv(key.slot);
+            }
+            Err(fault) => self.lose_recv(rail, from, key.slot, fault),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Communicators: who is in one, where each direction of each pair stands, and how the id on the wire finds it.
+
+use super::failure::Failures;
+use super::list::List;
+use super::matching::Queues;
+use super::slots::{Key, NIL, Slots};
+use super::wire::Envelope;
+use super::{CommId, PmlError, RailId};
+use super::lanes::{BY_SOURCE, POSTED};
+use ironweave_btl::{Header, Peer};
+use std::collections::BTreeMap;
+
+/// What makes a communicator, the same at each member but for `rank`.
+#[derive(Clone, Debug)]
+pub struct CommSpec {
+    /// Its id on the wire.
+    pub cid: u16,
+    /// Which life of the id (law 4): grows each time the id is used again.
+    pub epoch: u16,
+    /// The rank of this process in its own group.
+    pub rank: u32,
+    /// The processes, by rank.
+    pub group: Vec<Peer>,
+    /// For an inter-communicator, the processes of the other group: ranks of sends and receives are theirs.
+    pub remote: Option<Vec<Peer>>,
+}
+
+impl CommSpec {
+    /// An intra-communicator.
+    #[must_use]
+    pub const fn intra(cid: u16, epoch: u16, rank: u32, group: Vec<Peer>) -> Self {
+        CommSpec { cid, epoch, rank, group, remote: None }
+    }
+}
+
+/// A process that messages of a communicator go to and come from.
+pub(super) struct Member {
+    pub peer: Peer,
+    /// Number of the next message to it.
+    pub next_seq: u16,
+    /// Number of the next message from it that may match (law 6).
+    pub expected: u16,
+    /// The rail of the last message from it.
+    pub heard: RailId,
+    /// A receive from it ended in error: no message of it is delivered any more (seed 003 §17.6, advice).
+    pub poisoned: bool,
+    /// Receives posted for it with any tag.
+    pub posted: List<POSTED>,
+    /// Its unexpected messages with tags of users.
+    pub unexpected: List<BY_SOURCE>,
+}
+
+/// A communicator.
+pub(super) struct Comm {
+    pub cid: u16,
+    pub epoch: u16,
+    pub rank: u32,
+    pub revoked: bool,
+    /// Arriving messages are to be looked at with care: revoked, or a receive from some member ended in error.
+    pub is_quiet: bool,
+    pub members: Vec<Member>,
+    pub queues: Queues,
+    pub failures: Failures,
+    /// Messages that came ahead of their turn, by (source, sequence number).
+    pub parked: BTreeMap<(u32, u16), Parked>,
+}
+
+/// A match frame ahead of its turn.
+pub(super) struct Parked {
+    pub rail: RailId,
+    pub header: Header,
+    pub payload: Vec<u8>,
+}
+
+impl Comm {
+    fn new(spec: CommSpec) -> Self {
+        let members = spec.remote.unwrap_or(spec.group).into_iter().map(|peer| Member {
+            peer,
+            next_seq: 0,
+            expected: 0,
+            heard: RailId(u16::MAX),
+            poisoned: false,
+            posted: List::EMPTY,
+            unexpected: List::EMPTY,
+        });
+        Comm {
+            cid: spec.cid,
+            epoch: spec.epoch,
+            rank: spec.rank,
+            revoked: false,
+            is_quiet: false,
+            members: members.collect(),
+            queues: Queues::new(),
+            failures: Failures::default(),
+            parked: BTreeMap::new(),
+        }
+    }
+
+    /// The member of this rank.
+    pub fn member(&self, rank: u32) -> Result<&Member, PmlError> {
+        self.members.get(rank as usize).ok_or(PmlError::InvalidRank { rank, size: self.size() })
+    }
+
+    /// How many ranks there are to send to.
+    pub fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// The ranks of a process: one, but for programs that put a process twice into a group.
+    pub fn ranks_of(&self, peer: Peer) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.members).filter(move |(_, m)| m.peer == peer).map(|(rank, _)| rank)
+    }
+}
+
+/// Where a message's communicator is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// Here, and the sender is who it says.
+    Here(u32),
+    /// Not made here yet.
+    NotYet,
+    /// Over.
+    Stale,
+    /// The sender is not the member it says it is.
+    Impostor,
+}
+
+/// All communicators.
+pub(super) struct Comms {
+    pub slots: Slots<Option<Comm>>,
+    /// Slot by id, [`NIL`] where there is none.
+    by_cid: Vec<u32>,
+    /// The first epoch that each id can still be used with.
+    first_epoch: Vec<u32>,
+}
+
+impl Comms {
+    pub const fn new() -> Self {
+        Comms { slots: Slots::new(), by_cid: Vec::new(), first_epoch: Vec::new() }
+    }
+
+    pub fn add(&mut self, spec: CommSpec) -> Result<CommId, PmlError> {
+        let (cid, epoch, at) = (spec.cid, spec.epoch, usize::from(spec.cid));
+        if self.by_cid.len() <= at {
+            self.by_cid.resize(at + 1, NIL);
+            self.first_epoch.resize(at + 1, 0);
+        }
+        if self.by_cid[at] != NIL || u32::from(epoch) < self.first_epoch[at] {
+            return Err(PmlError::CidInUse { cid, epoch });
+        }
+        let Key { slot, generation } = self.slots.insert(Some(Comm::new(spec)));
+        self.by_cid[at] = slot;
+        Ok(CommId { slot, generation })
+    }
+
+    pub fn remove(&mut self, id: CommId) -> Option<Comm> {
+        self.get(id).ok()?;
+        let comm = self.slots.remove(id.slot, None)?;
+        let at = usize::from(comm.cid);
+        self.by_cid[at] = NIL;
+        self.first_epoch[at] = u32::from(comm.epoch) + 1;
+        Some(comm)
+    }
+
+    #[inline]
+    pub fn get(&self, id: CommId) -> Result<&Comm, PmlError> {
+        let key = Key { slot: id.slot, generation: id.generation };
+        self.slots.get(key).and_then(Option::as_ref).ok_or(PmlError::InvalidComm)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: CommId) -> Result<&mut Comm, PmlError> {
+        let key = Key { slot: id.slot, generation: id.generation };
+        self.slots.get_mut(key).and_then(Option::as_mut).ok_or(PmlError::InvalidComm)
+    }
+
+    /// The handle of a slot in use.
+    #[inline]
+    pub fn id(&self, slot: u32) -> CommId {
+        let Key { slot, generation } = self.slots.key(slot);
+        CommId { slot, generation }
+    }
+
+    /// The communicator in a slot, which requests and messages in its queues point to.
+    #[inline]
+    pub fn at(&mut self, slot: u32) -> &mut Comm {
+        self.slots[slot].as_mut().expect("nothing points to a freed communicator")
+    }
+
+    /// Looks a message's communicator up, and checks that `from` is who the message says (law 9).
+    #[inline]
+    pub fn find(&self, from: Peer, envelope: &Envelope) -> Found {
+        if let Some(&slot) = self.by_cid.get(usize::from(envelope.cid))
+            && slot != NIL
+            && let Some(comm) = &self.slots[slot]
+            && comm.epoch == envelope.epoch
+        {
+            return match comm.members.get(envelope.source as usize) {
+                Some(member) if member.peer == from => Found::Here(slot),
+                _ => Found::Impostor,
+            };
+        }
+        self.find_rare(envelope)
+    }
+
+    #[cold]
+    fn find_rare(&self, envelope: &Envelope) -> Found {
+        let (at, epoch) = (usize::from(envelope.cid), u32::from(envelope.epoch));
+        let Some(&slot) = self.by_cid.get(at) else { return Found::NotYet };
+        let now = match slot {
+            NIL => self.first_epoch[at],
+            slot => self.slots[slot].as_ref().map_or(0, |comm| u32::from(comm.epoch)),
+        };
+        if epoch < now { Found::Stale } else { Found::NotYet }
+    }
+
+    /// All communicators, by slot.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Comm)> {
+        self.slots.iter().filter_map(|(slot, comm)| Some((slot, comm.as_ref()?)))
+    }
+}

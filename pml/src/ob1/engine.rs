@@ -1,0 +1,257 @@
+//! The state of the engine but for its rails, and the sink through which the rails report to it.
+//!
+//! Rails call the sink from inside `progress`, so nothing here sends: answers are noted in peers' outboxes and sent when
+//! `progress` has returned from the rail ([`super::progress`]).
+
+use super::comm::Comms;
+use super::peer::{Control, PeerState, Peers, RailCaps, RailState};
+use super::persistent::Persistent;
+use super::recv::Recv;
+use super::send::Send;
+use super::slots::Slots;
+use super::unexpected::{Pool, Unexpected};
+use super::wire::{self, Frame};
+use super::{Config, RailId};
+use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::{
+    Cause, Descriptor, Fault, Header, Landing, Peer, RemoteKey, RmaDescriptor, Sink, Token,
+};
+use zerocopy::{Immutable, IntoBytes};
+
+/// What happened so far that is worth counting.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Frames that broke the protocol; ignored.
+    pub malformed: u64,
+    /// Frames for requests, communicators or epochs that are over; ignored.
+    pub stale: u64,
+    /// Messages that had come before; ignored.
+    pub duplicates: u64,
+    /// Messages that came ahead of their turn or communicator, and waited.
+    pub early: u64,
+    /// Messages for which there was no room to wait; their peers were reported.
+    pub overflowed: u64,
+    /// Messages that no receive was posted for.
+    pub unexpected: u64,
+    /// Requests ended by a NACK from here.
+    pub nacks_sent: u64,
+}
+
+/// A frame for a communicator that is not made here yet.
+pub(super) struct Early {
+    pub rail: RailId,
+    pub from: Peer,
+    pub cid: u16,
+    pub header: Header,
+    pub payload: Vec<u8>,
+}
+
+/// A put or get under way.
+pub(super) struct Rma {
+    pub owner: RmaOwner,
+    pub rail: RailId,
+    pub offset: u64,
+    pub length: u64,
+}
+
+impl Rma {
+    pub const fn vacant() -> Self {
+        Rma { owner: RmaOwner::None, rail: RailId(0), offset: 0, length: 0 }
+    }
+}
+
+/// Whose it is.
+#[derive(Clone, Copy)]
+pub(super) enum RmaOwner {
+    Send(super::slots::Key),
+    Recv(super::slots::Key),
+    None,
+}
+
+pub(super) struct Engine {
+    pub config: Config,
+    pub caps: Vec<RailCaps>,
+    pub comms: Comms,
+    pub recvs: Slots<Recv>,
+    pub sends: Slots<Send>,
+    pub messages: Slots<Unexpected>,
+    pub persistent: Slots<Persistent>,
+    pub rmas: Slots<Rma>,
+    pub pool: Pool,
+    pub peers: Peers,
+    /// Frames for communicators to come, in order.
+    pub early: Vec<Early>,
+    /// Keys whose memory is to be closed to peers, before the owner is told of any completion.
+    pub deregister: Vec<(RailId, RemoteKey)>,
+    /// Peers to try on rails of lower exclusivity.
+    pub reroute: Vec<Peer>,
+    /// Rails to close after the upper layer's verdict.
+    pub closing: Vec<Peer>,
+    pub suspects: Vec<Fault>,
+    pub stats: Stats,
+}
+
+impl Engine {
+    pub fn new(config: Config) -> Self {
+        Engine {
+            config,
+            caps: Vec::new(),
+            comms: Comms::new(),
+            recvs: Slots::new(),
+            sends: Slots::new(),
+            messages: Slots::new(),
+            persistent: Slots::new(),
+            rmas: Slots::new(),
+            pool: Pool::new(),
+            peers: Peers::new(),
+            early: Vec::new(),
+            deregister: Vec::new(),
+            reroute: Vec::new(),
+            closing: Vec::new(),
+            suspects: Vec::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether there is something to do that only rails can.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !(self.peers.busy.is_empty()
+            && self.deregister.is_empty()
+            && self.reroute.is_empty()
+            && self.closing.is_empty())
+    }
+
+    /// The state of a peer after `refresh`.
+    pub fn refresh(&mut self, peer: Peer) -> &mut PeerState {
+        let state = self.peers.state(peer);
+        state.refresh(&self.caps);
+        state
+    }
+
+    /// Queues a control frame.
+    pub fn control<H: IntoBytes + Immutable>(
+        &mut self,
+        peer: Peer,
+        header: &H,
+        key: Option<RemoteKey>,
+    ) {
+        let header = Header::new(header.as_bytes());
+        self.peers.state(peer).outbox.push_back(Control { header, key });
+        self.peers.wake(peer);
+    }
+
+    /// A frame broke the protocol: it is ignored and counted, and the peer is reported once.
+    #[cold]
+    pub fn malformed(&mut self, from: Peer, what: &'static str) {
+        self.stats.malformed += 1;
+        let state = self.peers.state(from);
+        if !std::mem::replace(&mut state.reported, true) {
+            tracing::warn!(%from, what, "malformed frame");
+            self.suspects.push(Fault::peer(from, Cause::Malformed(what)));
+        }
+    }
+
+    #[inline]
+    fn frame(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
+        match wire::decode(header, payload.len()) {
+            Ok(Frame::Match(envelope)) => {
+                self.arrive_match(rail, from, &envelope, header, payload);
+            }
+            Ok(frame) => self.frame_rare(rail, from, frame, header, payload),
+            Err(what) => self.malformed(from, what),
+        }
+    }
+
+    fn frame_rare(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        frame: Frame,
+        header: &[u8],
+        payload: &[u8],
+    ) {
+        match frame {
+            Frame::Match(_) | Frame::Rndv { .. } | Frame::Stream { .. } | Frame::Rget { .. } => {
+                self.arrive(rail, from, frame, header, payload);
+            }
+            Frame::Frag { receiver, offset } => self.on_frag(from, receiver, offset, payload),
+            Frame::StreamFrag { stream, offset } => {
+                self.on_stream_frag(rail, from, stream, offset, payload);
+            }
+            Frame::Ack(asked) => self.on_ack(from, asked),
+            Frame::Put(asked) => self.on_put(rail, from, asked, payload),
+            Frame::ReadDone { sender, status } => self.on_read_done(from, sender, status),
+            Frame::WriteDone { receiver, offset, length, status } => {
+                self.on_write_done(from, receiver, offset, length, status);
+            }
+            Frame::NackSender { sender, status } => self.on_nack_sender(from, sender, status),
+            Frame::NackReceiver { receiver, status } => {
+                self.on_nack_receiver(from, receiver, status);
+            }
+        }
+    }
+
+    pub fn up(&mut self, rail: RailId, peer: Peer) {
+        let state = self.peers.state(peer);
+        state.known = true;
+        let others = state.rails.iter().filter(|r| r.state == RailState::Up).map(|r| {
+            r.given / u64::from(self.caps[usize::from(r.rail.0)].bandwidth_mbs)
+        });
+        // One that comes late gets its share from now on, not all until it has caught up.
+        let level = others.min().unwrap_or(0);
+        let row = state.rail_mut(rail);
+        row.state = RailState::Up;
+        row.faulted = false;
+        row.was_up = true;
+        row.given = level * u64::from(self.caps[usize::from(rail.0)].bandwidth_mbs);
+        if self.refresh(peer).has_work() {
+            self.peers.wake(peer);
+        }
+    }
+}
+
+/// The sink of one rail.
+pub(super) struct Port<'a> {
+    pub engine: &'a mut Engine,
+    pub rail: RailId,
+}
+
+impl Sink for Port<'_> {
+    #[inline]
+    fn frame(&mut self, from: Peer, header: &[u8], payload: &[u8]) {
+        self.engine.frame(self.rail, from, header, payload);
+    }
+
+    fn landing(&mut self, from: Peer, header: &[u8], payload_len: usize) -> Landing {
+        match wire::decode(header, payload_len) {
+            Ok(frame) => self.engine.land(self.rail, from, frame, payload_len),
+            Err(_) => Landing::Buffered, // `frame` will refuse it
+        }
+    }
+
+    fn landed(&mut self, from: Peer, region: RecvRegion, token: Token, outcome: Result<(), Fault>) {
+        self.engine.on_landed(self.rail, from, region, token, outcome);
+    }
+
+    fn completed(&mut self, descriptor: Descriptor, outcome: Result<(), Fault>) {
+        self.engine.on_sent(descriptor, outcome);
+    }
+
+    fn rma_completed(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
+        self.engine.on_rma(descriptor, outcome);
+    }
+
+    fn up(&mut self, peer: Peer) {
+        self.engine.up(self.rail, peer);
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        self.engine.on_fault(self.rail, fault);
+    }
+
+    fn closed(&mut self, peer: Peer) {
+        self.engine.on_closed(self.rail, peer);
+    }
+}

@@ -1,0 +1,308 @@
+//! Peers: which rails reach one, which of them carries its ordered frames, and what waits to be sent to it.
+//!
+//! Match and control frames to a peer all go over one rail, its *lane*: the first of its best rails that came up. Data
+//! fragments are striped over all. The loss of a rail that carried ordered frames cuts the peer off, because nobody
+//! knows which of them arrived; the loss of any other costs only the messages under way. (The restart frames of
+//! seed 002 §8 will change the first; [`PeerRail::carried`] is where they attach.)
+
+use super::RailId;
+use super::slots::Key;
+use ironweave_btl::{Address, Caps, Header, Peer, RemoteKey};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// What the engine remembers of a rail's capabilities.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RailCaps {
+    pub max_short: usize,
+    pub max_bcopy: usize,
+    pub max_zcopy: usize,
+    pub eager_limit: usize,
+    pub fragment: usize,
+    pub put: bool,
+    pub get: bool,
+    pub ordered: bool,
+    pub latency_ns: u32,
+    pub bandwidth_mbs: u32,
+    pub exclusivity: u32,
+}
+
+impl From<&Caps> for RailCaps {
+    fn from(caps: &Caps) -> Self {
+        RailCaps {
+            max_short: caps.max_short,
+            max_bcopy: caps.max_bcopy,
+            max_zcopy: caps.max_zcopy,
+            eager_limit: caps.eager_limit,
+            fragment: caps.fragment.max(1),
+            put: caps.put,
+            get: caps.get,
+            ordered: caps.ordered,
+            latency_ns: caps.latency_ns,
+            bandwidth_mbs: caps.bandwidth_mbs.max(1),
+            exclusivity: caps.exclusivity,
+        }
+    }
+}
+
+/// What is known of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Life {
+    /// Nothing bad.
+    Alive,
+    /// No rail is left, or the lane is lost; the upper layer was told and will judge. Requests wait for that.
+    CutOff,
+    /// Judged: its rails are closing; then its requests end with this verdict.
+    Closing(Verdict),
+    /// Judged, and all that it had part in has ended.
+    Ended(Verdict),
+}
+
+/// How the upper layer judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// The process has failed.
+    Failed,
+    /// Nobody can reach it.
+    Unreachable,
+}
+
+/// The state of one rail to one peer, as the transport told it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RailState {
+    /// Asked to connect.
+    Connecting,
+    Up,
+    /// A fault was told; `closed` follows.
+    Failing,
+    Closed,
+}
+
+/// One rail to one peer.
+#[derive(Debug)]
+pub(super) struct PeerRail {
+    pub rail: RailId,
+    pub state: RailState,
+    /// Ordered frames were sent or received over it.
+    pub carried: bool,
+    /// It was up since it last was closed.
+    pub was_up: bool,
+    /// Bytes of fragments given to it, for striping in proportion.
+    pub given: u64,
+    /// `closed` was preceded by a fault.
+    pub faulted: bool,
+}
+
+/// A control frame that waits for room.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub header: Header,
+    pub key: Option<RemoteKey>,
+}
+
+/// The eager stream that is arriving from a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamIn {
+    pub stream: u64,
+    pub rail: RailId,
+    pub target: StreamTarget,
+    /// Bytes that came.
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// Where an eager stream goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StreamTarget {
+    Recv(Key),
+    Unexpected(Key),
+    /// With the frame that opened it, which waits for its turn.
+    Waiting,
+    Nowhere,
+}
+
+/// Where a new short message can go without any further question.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fast {
+    /// Messages shorter than this go by `send_short`; 0 when questions are to be asked.
+    pub below: u32,
+    pub rail: RailId,
+}
+
+/// One peer.
+pub(super) struct PeerState {
+    pub fast: Fast,
+    pub life: Life,
+    /// [`add_peer`](super::Ob1::add_peer) was called, or the peer connected by itself.
+    pub known: bool,
+    /// In the list of peers that have something to send.
+    pub busy: bool,
+    pub lane: Option<RailId>,
+    pub rails: SmallVec<[PeerRail; 2]>,
+    /// Rails of lower exclusivity, tried when no better one comes up.
+    pub reserve: Vec<(RailId, Address)>,
+    /// Control frames in order.
+    pub outbox: VecDeque<Control>,
+    /// Sends whose first frame is not out, in order; the first may be a stream partly out.
+    pub pending: VecDeque<Key>,
+    /// Rendezvous with fragments to send, served in turn.
+    pub flows: VecDeque<Key>,
+    /// Receives with reads to begin.
+    pub reads: VecDeque<Key>,
+    pub stream_in: Option<StreamIn>,
+    pub next_stream: u64,
+    /// Frames kept before their turn or communicator.
+    pub early_frames: usize,
+    pub early_bytes: usize,
+    /// It was reported for malformed frames already.
+    pub reported: bool,
+}
+
+impl PeerState {
+    pub fn new() -> Self {
+        PeerState {
+            fast: Fast { below: 0, rail: RailId(0) },
+            life: Life::Alive,
+            known: false,
+            busy: false,
+            lane: None,
+            rails: SmallVec::new(),
+            reserve: Vec::new(),
+            outbox: VecDeque::new(),
+            pending: VecDeque::new(),
+            flows: VecDeque::new(),
+            reads: VecDeque::new(),
+            stream_in: None,
+            next_stream: 1,
+            early_frames: 0,
+            early_bytes: 0,
+            reported: false,
+        }
+    }
+
+    pub fn rail(&self, rail: RailId) -> Option<&PeerRail> {
+        self.rails.iter().find(|r| r.rail == rail)
+    }
+
+    /// The row of `rail`, made if there is none.
+    pub fn rail_mut(&mut self, rail: RailId) -> &mut PeerRail {
+        let at = self.rails.iter().position(|r| r.rail == rail).unwrap_or_else(|| {
+            let state = RailState::Closed;
+            self.rails.push(PeerRail {
+                rail,
+                state,
+                carried: false,
+                was_up: false,
+                given: 0,
+                faulted: false,
+            });
+            self.rails.len() - 1
+        });
+        &mut self.rails[at]
+    }
+
+    /// Chooses the lane, and whether short messages may go by the fast path. To be called whenever a rail's state,
+    /// the life of the peer, or what waits changes.
+    pub fn refresh(&mut self, caps: &[RailCaps]) {
+        let up = |rail: RailId| self.rail(rail).is_some_and(|r| r.state == RailState::Up);
+        if !self.lane.is_some_and(up) {
+            let up = self.rails.iter().filter(|r| r.state == RailState::Up).map(|r| r.rail);
+            let best = |rail: &RailId| {
+                let caps = &caps[usize::from(rail.0)];
+                (std::cmp::Reverse(caps.exclusivity), caps.latency_ns, *rail)
+            };
+            self.lane = up.min_by_key(best);
+            if let Some(lane) = self.lane {
+                self.rail_mut(lane).carried = true;
+            }
+        }
+        self.fast.below = 0;
+        if let (Some(rail), Life::Alive, true) = (self.lane, self.life, self.pending.is_empty()) {
+            let max = caps[usize::from(rail.0)].max_short.saturating_sub(16);
+            let max = max.min(caps[usize::from(rail.0)].eager_limit);
+            self.fast = Fast { below: u32::try_from(max + 1).unwrap_or(u32::MAX), rail };
+        }
+    }
+
+    /// Whether any rail may still carry something, now or later.
+    pub fn has_hope(&self) -> bool {
+        self.rails.iter().any(|r| matches!(r.state, RailState::Connecting | RailState::Up))
+    }
+
+    pub fn has_work(&self) -> bool {
+        !(self.outbox.is_empty()
+            && self.pending.is_empty()
+            && self.flows.is_empty()
+            && self.reads.is_empty())
+    }
+
+    /// The rails that are up, best for the next fragment first: the one that has been given least for its bandwidth.
+    pub fn stripe(&self, caps: &[RailCaps]) -> SmallVec<[RailId; 4]> {
+        let mut up: SmallVec<[(u64, RailId); 4]> = self
+            .rails
+            .iter()
+            .filter(|r| r.state == RailState::Up)
+            .map(|r| (r.given / u64::from(caps[usize::from(r.rail.0)].bandwidth_mbs), r.rail))
+            .collect();
+        up.sort_unstable();
+        up.into_iter().map(|(_, rail)| rail).collect()
+    }
+
+    /// Counts a fragment; the counts are kept relative to the least, so that a rail that comes late gets its share only.
+    pub fn given(&mut self, rail: RailId, bytes: u64) {
+        self.rail_mut(rail).given += bytes;
+    }
+}
+
+/// All peers, by index. Grows with the highest that was ever named by a transport or a communicator.
+pub(super) struct Peers {
+    states: Vec<PeerState>,
+    /// Those with something to send.
+    pub busy: Vec<Peer>,
+}
+
+/// More processes than any job has: a transport that names one beyond is wrong.
+const PEERS_MAX: usize = 1 << 24;
+
+impl Peers {
+    pub const fn new() -> Self {
+        Peers { states: Vec::new(), busy: Vec::new() }
+    }
+
+    #[inline]
+    pub fn get(&self, peer: Peer) -> Option<&PeerState> {
+        self.states.get(peer.index())
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, peer: Peer) -> Option<&mut PeerState> {
+        self.states.get_mut(peer.index())
+    }
+
+    /// The state of a peer, made if there is none.
+    #[inline]
+    pub fn state(&mut self, peer: Peer) -> &mut PeerState {
+        if peer.index() >= self.states.len() {
+            self.grow(peer);
+        }
+        &mut self.states[peer.index()]
+    }
+
+    #[cold]
+    fn grow(&mut self, peer: Peer) {
+        assert!(peer.index() < PEERS_MAX, "{peer} is beyond any job");
+        self.states.resize_with(peer.index() + 1, PeerState::new);
+    }
+
+    /// Puts a peer on the list of those with something to send.
+    pub fn wake(&mut self, peer: Peer) {
+        let state = self.state(peer);
+        if !std::mem::replace(&mut state.busy, true) {
+            self.busy.push(peer);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
+        (0..).map(Peer).zip(&self.states)
+    }
+}

@@ -1,0 +1,276 @@
+//! The receiver's side of long messages: it decides how the data comes.
+//!
+//! RNDV is answered with an ACK for fragments or, where the rail can write our memory, with PUTs for registered
+//! pieces; RGET with reads and a FIN or, where reads are not possible, with an ACK for fragments. What a peer
+//! sends is held against what it was asked for: never more bytes than wanted, never beyond the buffer (law 9).
+
+use super::PmlError;
+use super::engine::{Engine, RmaOwner};
+use super::recv::{Rdma, RecvState};
+use super::wire::{self, Asked, Fin, Grant, Nack, WireStatus, kinds};
+use super::RailId;
+use ironweave_btl::{Cause, Fault, Peer, RemoteKey, RmaDescriptor};
+
+impl Engine {
+    /// The receive of `slot` was matched by an RNDV whose first bytes it has taken.
+    pub fn answer_rndv(&mut self, slot: u32, sender: u64, rail: RailId) {
+        let recv = &mut self.recvs[slot];
+        (recv.sender, recv.rail) = (sender, rail);
+        let (from, until) = (recv.received, recv.want);
+        let writes = self.config.rdma && self.caps[usize::from(rail.0)].put;
+        if from < until && writes && recv.buffer.region(from as usize..until as usize).is_some() {
+            recv.rdma = Some(Box::new(Rdma { next: from, ..Rdma::default() }));
+            let (peer, key) = (recv.peer, self.recvs.key(slot));
+            self.peers.state(peer).reads.push_back(key);
+            self.peers.wake(peer);
+            return;
+        }
+        self.ask(slot, from, until - from);
+        self.settle_recv(slot);
+    }
+
+    /// Asks for fragments (of no bytes: tells a synchronous sender that it was matched).
+    pub fn ask(&mut self, slot: u32, offset: u64, length: u64) {
+        let recv = &self.recvs[slot];
+        let asked = Asked {
+            sender: recv.sender,
+            receiver: self.recvs.key(slot).to_wire(),
+            offset,
+            length,
+            want: recv.want,
+        };
+        let peer = recv.peer;
+        self.control(peer, &Grant::new(kinds::ACK, asked), None);
+    }
+
+    /// The receive of `slot` was matched by an RGET.
+    pub fn answer_rget(&mut self, slot: u32, sender: u64, rail: RailId, source: RemoteKey) {
+        let recv = &mut self.recvs[slot];
+        (recv.sender, recv.rail) = (sender, rail);
+        let want = recv.want;
+        if want == 0 {
+            self.control_read_done(slot, WireStatus::Done);
+            return self.settle_recv(slot);
+        }
+        let reads = self.config.rdma && self.caps[usize::from(rail.0)].get;
+        let recv = &mut self.recvs[slot];
+        if !reads || recv.buffer.region(0..want as usize).is_none() {
+            return self.ask(slot, 0, want);
+        }
+        recv.rdma = Some(Box::new(Rdma { source: Some(source), ..Rdma::default() }));
+        let (peer, key) = (recv.peer, self.recvs.key(slot));
+        self.peers.state(peer).reads.push_back(key);
+        self.peers.wake(peer);
+    }
+
+    fn control_read_done(&mut self, slot: u32, status: WireStatus) {
+        let (peer, sender) = (self.recvs[slot].peer, self.recvs[slot].sender);
+        self.control(peer, &Fin::to_sender(sender, status), None);
+    }
+
+    /// Ends a send at the other side.
+    pub fn nack_sender(&mut self, peer: Peer, sender: u64, status: WireStatus) {
+        self.stats.nacks_sent += 1;
+        self.control(peer, &Nack::to_sender(sender, status), None);
+    }
+
+    /// Checks that the peer was asked for these bytes and has not sent them all yet, and books them.
+    pub fn claim_range(&mut self, from: Peer, receiver: u64, offset: u64, len: u64) -> Option<u32> {
+        let key = wire::key(receiver);
+        let recv = self.recvs.get_mut(key)?;
+        if recv.state != RecvState::Matched
+            || recv.peer != from
+            || offset.checked_add(len)? > recv.want
+            || recv.claimed + len > recv.want
+        {
+            return None;
+        }
+        recv.claimed += len;
+        Some(key.slot)
+    }
+
+    pub fn on_frag(&mut self, from: Peer, receiver: u64, offset: u64, payload: &[u8]) {
+        let len = payload.len() as u64;
+        let Some(slot) = self.claim_range(from, receiver, offset, len) else {
+            return self.stray(from, receiver, "a fragment that was not asked for");
+        };
+        let recv = &mut self.recvs[slot];
+        recv.buffer.unpack(offset as usize, payload);
+        recv.received += len;
+        self.settle_recv(slot);
+    }
+
+    /// A frame for a receive that is over is late, one for a live one is wrong.
+    fn stray(&mut self, from: Peer, receiver: u64, what: &'static str) {
+        match self.recvs.get(wire::key(receiver)) {
+            Some(recv) if recv.state == RecvState::Matched && recv.error.is_none() => {
+                self.malformed(from, what);
+            }
+            _ => self.stats.stale += 1,
+        }
+    }
+
+    /// The sender has written a piece, or could not.
+    pub fn on_write_done(
+        &mut self,
+        from: Peer,
+        receiver: u64,
+        offset: u64,
+        length: u64,
+        status: WireStatus,
+    ) {
+        let key = wire::key(receiver);
+        let Some(recv) = self.recvs.get_mut(key) else {
+            self.stats.stale += 1;
+            return;
+        };
+        let target = match &mut recv.rdma {
+            Some(rdma) if recv.peer == from => {
+                let at = rdma.targets.iter().position(|t| (t.offset, t.length) == (offset, length));
+                at.map(|at| rdma.targets.swap_remove(at))
+            }
+            _ => None,
+        };
+        let Some(target) = target else {
+            return self.stray(from, receiver, "a piece that was not asked for");
+        };
+        self.deregister.push((target.rail, target.key));
+        recv.held -= 1;
+        match status {
+            WireStatus::Done => {
+                recv.claimed += length;
+                recv.received += length;
+                self.read_on(key);
+                self.settle_recv(key.slot);
+            }
+            WireStatus::Failed => self.ask(key.slot, offset, length),
+            _ => self.fail_recv(key.slot, status_error(from, status)),
+        }
+    }
+
+    /// The sender gives up.
+    pub fn on_nack_receiver(&mut self, from: Peer, receiver: u64, status: WireStatus) {
+        let key = wire::key(receiver);
+        match self.recvs.get(key) {
+            Some(recv) if recv.peer == from && recv.state == RecvState::Matched => {
+                self.fail_recv(key.slot, status_error(from, status));
+            }
+            Some(recv) if recv.peer != from => self.malformed(from, "a NACK for another's receive"),
+            _ => self.stats.stale += 1,
+        }
+    }
+
+    /// The outcome is known: memory still open to the peer is closed before the request completes.
+    pub fn end_rdma(&mut self, slot: u32) {
+        let recv = &mut self.recvs[slot];
+        let Some(rdma) = &mut recv.rdma else { return };
+        for target in rdma.targets.drain(..) {
+            self.deregister.push((target.rail, target.key));
+            recv.held -= 1;
+        }
+    }
+
+    /// A read of ours is over.
+    pub fn on_read(&mut self, key: super::slots::Key, length: u64, outcome: Result<(), Fault>) {
+        let Some(recv) = self.recvs.get_mut(key) else { return };
+        recv.held -= 1;
+        match outcome {
+            Ok(()) => recv.received += length,
+            Err(fault) if fault.scope == ironweave_btl::Scope::Operation
+                && fault.cause != Cause::Invalidated =>
+            {
+                // The kernel or the device refuses this read: fragments always work.
+                if let Some(rdma) = &mut recv.rdma {
+                    rdma.refused = true;
+                }
+            }
+            Err(fault) => {
+                let (rail, peer) = (recv.rail, recv.peer);
+                return self.lose_recv(rail, peer, key.slot, fault);
+            }
+        }
+        self.after_read(key.slot);
+    }
+
+    /// After a read: all done, or, when one was refused and none is under way any more, over to fragments.
+    pub fn after_read(&mut self, slot: u32) {
+        let recv = &mut self.recvs[slot];
+        if recv.state != RecvState::Matched || recv.error.is_some() {
+            return self.settle_recv(slot);
+        }
+        let refused = recv.rdma.as_ref().is_some_and(|rdma| rdma.refused);
+        if refused && recv.held == 0 {
+            recv.rdma = None;
+            (recv.claimed, recv.received) = (0, 0);
+            let want = recv.want;
+            self.ask(slot, 0, want);
+        } else if !refused && recv.received == recv.want {
+            self.control_read_done(slot, WireStatus::Done);
+            self.settle_recv(slot);
+        } else {
+            self.read_on(self.recvs.key(slot));
+        }
+    }
+
+    /// Goes on opening memory, or reading, when there is more than was begun.
+    fn read_on(&mut self, key: super::slots::Key) {
+        let recv = &self.recvs[key.slot];
+        if recv.rdma.as_ref().is_some_and(|rdma| rdma.next < recv.want && !rdma.refused) {
+            let peer = recv.peer;
+            let state = self.peers.state(peer);
+            if !state.reads.contains(&key) {
+                state.reads.push_back(key);
+            }
+            self.peers.wake(peer);
+        }
+    }
+
+    /// Fragments or a landing of this receive are lost with a rail. While another rail lives the message is over for
+    /// both sides; else the upper layer judges the peer, and that ends it.
+    pub fn lose_recv(&mut self, rail: RailId, from: Peer, slot: u32, fault: Fault) {
+        if self.recvs[slot].state != RecvState::Matched {
+            return self.settle_recv(slot);
+        }
+        self.recvs[slot].rail = rail;
+        if self.is_cut_off(from) {
+            self.recvs[slot].claimed = self.recvs[slot].want; // nothing more is believed
+            return;
+        }
+        self.abandon_recv(slot, fault);
+    }
+
+    /// Ends a matched receive at both sides because data was lost.
+    pub fn abandon_recv(&mut self, slot: u32, fault: Fault) {
+        let (peer, sender) = (self.recvs[slot].peer, self.recvs[slot].sender);
+        if sender != 0 {
+            self.nack_sender(peer, sender, WireStatus::Lost);
+        }
+        self.fail_recv(slot, PmlError::RailLost(fault));
+    }
+
+    /// Records the owner of a put or get.
+    pub fn on_rma(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
+        let key = wire::key(descriptor.token.0);
+        let Some(rma) = self.rmas.get(key) else { return };
+        let (owner, offset, length) = (rma.owner, rma.offset, rma.length);
+        self.rmas.remove(key.slot, super::engine::Rma::vacant());
+        drop(descriptor);
+        match owner {
+            RmaOwner::Recv(key) => self.on_read(key, length, outcome),
+            RmaOwner::Send(key) => self.on_written(key, offset, length, outcome),
+            RmaOwner::None => {}
+        }
+    }
+}
+
+/// The error of a request that the other side ended.
+pub(super) fn status_error(peer: Peer, status: WireStatus) -> PmlError {
+    match status {
+        WireStatus::Revoked => PmlError::Revoked,
+        WireStatus::Stale => PmlError::Stale,
+        WireStatus::Lost => PmlError::RailLost(Fault::rail(peer, Cause::Disconnected)),
+        WireStatus::Failed | WireStatus::Done => {
+            PmlError::Io(Fault::operation(peer, Cause::Malformed("status")))
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Send requests: their states, what answers from the receiver do to them, and how they complete.
+//!
+//! A send is never ended from this side because its communicator is revoked (seed 000, "Supporting the Revoke
+//! operation", case 1): the receiver decides, and a NACK tells. It completes when all bytes that the receiver wants have
+//! left the buffer and no rail holds any part of it (law 2).
+
+use super::convertor::Payload;
+use super::engine::Engine;
+use super::peer::{Life, PeerState};
+use super::rendezvous::status_error;
+use super::slots::Key;
+use super::wire::{self, Asked, Envelope, Nack, WireStatus};
+use super::{Completion, Mode, PmlError, RailId, Status};
+use ironweave_btl::{Descriptor, Fault, Peer, RemoteKey, Scope};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// How far a send is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(super) enum SendState {
+    /// Its first frame waits for room, for the connection, or for earlier sends.
+    Queued,
+    /// An eager stream partly out.
+    Streaming {
+        /// Bytes out.
+        offset: u64,
+        /// The stream's number.
+        stream: u64,
+        /// All of it goes over one rail.
+        rail: RailId,
+    },
+    /// Announced; the receiver will say how to go on.
+    Announced,
+    /// The receiver asked for bytes.
+    Flowing,
+    /// The outcome is decided; rails still hold parts of the buffer.
+    Draining,
+    /// `pml_complete` and `mpi_complete`.
+    Complete,
+}
+
+/// A piece that the receiver asked to have written.
+pub(super) struct Write {
+    pub rail: RailId,
+    pub key: RemoteKey,
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// A send request, with the fields that fault tolerance asks for: peer, tag and communicator (in the envelope), error.
+pub(super) struct Send {
+    pub state: SendState,
+    pub mode: Mode,
+    /// Nobody will ask for the completion: a buffered send, or freed by the user.
+    pub detached: bool,
+    pub peer: Peer,
+    /// The receiver's rank.
+    pub dest: u32,
+    pub envelope: Envelope,
+    pub payload: Payload,
+    pub length: u64,
+    /// Bytes that the receiver takes in all, once it said so.
+    pub want: Option<u64>,
+    /// Bytes out of our hands.
+    pub sent: u64,
+    /// The receive request's token, once known; 0 before.
+    pub receiver: u64,
+    /// Asked for as fragments, not given to a rail yet.
+    pub ranges: SmallVec<[Range<u64>; 2]>,
+    /// Asked to be written, not begun yet.
+    pub writes: Vec<Write>,
+    /// Regions of the buffer that rails hold.
+    pub held: u32,
+    /// The rails that got fragments of it: bit per rail.
+    pub rails_used: u64,
+    /// Registered for the receiver to read.
+    pub source: Option<(RailId, RemoteKey)>,
+    pub error: Option<PmlError>,
+}
+
+impl Send {
+    pub fn new(
+        mode: Mode,
+        peer: Peer,
+        dest: u32,
+        envelope: Envelope,
+        payload: Payload,
+        length: u64,
+    ) -> Self {
+        Send {
+            state: SendState::Queued,
+            mode,
+            detached: false,
+            peer,
+            dest,
+            envelope,
+            payload,
+            length,
+            want: None,
+            sent: 0,
+            receiver: 0,
+            ranges: SmallVec::new(),
+            writes: Vec::new(),
+            held: 0,
+            rails_used: 0,
+            source: None,
+            error: None,
+        }
+    }
+
+    pub fn vacant() -> Self {
+        let envelope = Envelope { cid: 0, epoch: 0, seq: 0, source: 0, tag: 0, ready: false };
+        Send::new(Mode::Standard, Peer(u32::MAX), 0, envelope, Payload::empty(), 0)
+    }
+
+    /// Whether the outcome is known.
+    fn is_decided(&self) -> bool {
+        self.error.is_some()
+            || (self.want.is_some_and(|want| self.sent >= want)
+                && self.ranges.is_empty()
+                && self.writes.is_empty())
+    }
+}
+
+/// Ranges or writes that a receiver may ask for before earlier ones are served.
+const ASKED_MAX: usize = 1 << 16;
+
+impl Engine {
+    /// Moves a send on when its outcome is known: the one place where sends complete.
+    pub fn settle_send(&mut self, slot: u32) {
+        let send = &mut self.sends[slot];
+        if send.state == SendState::Complete || !send.is_decided() {
+            return;
+        }
+        send.ranges.clear();
+        send.writes.clear();
+        if let Some(source) = send.source.take() {
+            self.deregister.push(source);
+        }
+        if send.held > 0 {
+            send.state = SendState::Draining;
+            return;
+        }
+        send.state = SendState::Complete;
+        if send.detached {
+            self.sends.remove(slot, Send::vacant());
+        }
+    }
+
+    /// Ends a send with an error. What rails hold of it comes back first.
+    pub fn fail_send(&mut self, slot: u32, error: PmlError) {
+        let send = &mut self.sends[slot];
+        if send.state == SendState::Complete {
+            return;
+        }
+        send.error.get_or_insert(error);
+        self.settle_send(slot);
+    }
+
+    /// The live send that a peer's answer names.
+    fn answered(&mut self, from: Peer, sender: u64) -> Option<(u32, &mut Send)> {
+        let key = wire::key(sender);
+        match self.sends.get(key) {
+            Some(send) if send.peer != from => {
+                self.malformed(from, "an answer to another's send");
+                None
+            }
+            Some(send)
+                if matches!(send.state, SendState::Announced | SendState::Flowing)
+                    && send.error.is_none() =>
+            {
+                Some((key.slot, &mut self.sends[key.slot]))
+            }
+            _ => {
+                self.stats.stale += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes note of what the receiver wants. `None` when it makes no sense.
+    fn agree(&mut self, from: Peer, asked: &Asked) -> Option<u32> {
+        let (slot, send) = self.answered(from, asked.sender)?;
+        let same = send.receiver == 0 || send.receiver == asked.receiver;
+        let want = send.want.unwrap_or(asked.want);
+        let asked_for = send.ranges.len() + send.writes.len();
+        if !same || asked.want != want || want > send.length || asked_for >= ASKED_MAX {
+            self.malformed(from, "an answer that does not fit the message");
+            return None;
+        }
+        send.receiver = asked.receiver;
+        send.want = Some(want);
+        send.state = SendState::Flowing;
+        if let Some(source) = send.source.take() {
+            // It asks for fragments of a message that it was to read: what it had read does not count.
+            send.sent = 0;
+            self.deregister.push(source);
+        }
+        Some(slot)
+    }
+
+    /// The receiver asks for fragments.
+    pub fn on_ack(&mut self, from: Peer, asked: Asked) {
+        let Some(slot) = self.agree(from, &asked) else { return };
+        if asked.length > 0 {
+            self.sends[slot].ranges.push(asked.offset..asked.offset + asked.length);
+            self.flow(slot);
+        }
+        self.settle_send(slot);
+    }
+
+    /// The receiver asks for a write.
+    pub fn on_put(&mut self, rail: RailId, from: Peer, asked: Asked, key: &[u8]) {
+        let Some(slot) = self.agree(from, &asked) else { return };
+        let Some(key) = RemoteKey::new(key) else {
+            return self.malformed(from, "key length");
+        };
+        let (offset, length) = (asked.offset, asked.length);
+        self.sends[slot].writes.push(Write { rail, key, offset, length });
+        self.flow(slot);
+    }
+
+    /// Puts a send on its peer's list of those with data to move.
+    pub fn flow(&mut self, slot: u32) {
+        let (key, peer) = (self.sends.key(slot), self.sends[slot].peer);
+        let state = self.peers.state(peer);
+        if !state.flows.contains(&key) {
+            state.flows.push_back(key);
+        }
+        self.peers.wake(peer);
+    }
+
+    /// The receiver has read the message, or ends it.
+    pub fn on_read_done(&mut self, from: Peer, sender: u64, status: WireStatus) {
+        let Some((slot, send)) = self.answered(from, sender) else { return };
+        if send.source.is_none() {
+            return self.malformed(from, "a read that was not offered");
+        }
+        match status {
+            WireStatus::Done => {
+                (send.sent, send.want) = (send.length, Some(send.length));
+                self.settle_send(slot);
+            }
+            status => self.fail_send(slot, status_error(from, status)),
+        }
+    }
+
+    /// The receiver does not take the message.
+    pub fn on_nack_sender(&mut self, from: Peer, sender: u64, status: WireStatus) {
+        if let Some((slot, _)) = self.answered(from, sender) {
+            self.fail_send(slot, status_error(from, status));
+        }
+    }
+
+    /// A zero-copy fragment is over.
+    pub fn on_sent(&mut self, descriptor: Descriptor, outcome: Result<(), Fault>) {
+        let key = wire::key(descriptor.token.0);
+        let length = descriptor.payload_len() as u64;
+        drop(descriptor);
+        let Some(send) = self.sends.get_mut(key) else { return };
+        send.held -= 1;
+        match outcome {
+            Ok(()) => send.sent += length,
+            Err(fault) => return self.lose_send(key.slot, fault),
+        }
+        if !self.sends[key.slot].ranges.is_empty() {
+            self.flow(key.slot);
+        }
+        self.settle_send(key.slot);
+    }
+
+    /// A write of ours is over: the receiver is told.
+    pub fn on_written(&mut self, key: Key, offset: u64, length: u64, outcome: Result<(), Fault>) {
+        let Some(send) = self.sends.get_mut(key) else { return };
+        send.held -= 1;
+        let (peer, receiver) = (send.peer, send.receiver);
+        let status = match outcome {
+            Ok(()) => {
+                send.sent += length;
+                WireStatus::Done
+            }
+            Err(fault) if fault.scope == Scope::Operation
+                && fault.cause != ironweave_btl::Cause::Invalidated =>
+            {
+                WireStatus::Failed
+            }
+            Err(fault) => return self.lose_send(key.slot, fault),
+        };
+        let fin = wire::Fin::to_receiver(receiver, offset, length, status);
+        self.control(peer, &fin, None);
+        self.settle_send(key.slot);
+    }
+
+    /// A fragment is lost with its rail. While another rail lives the message is over for both sides; else the upper
+    /// layer judges the peer, and that ends it.
+    pub fn lose_send(&mut self, slot: u32, fault: Fault) {
+        let send = &mut self.sends[slot];
+        if send.error.is_some() || self.peers.state(send.peer).is_cut_off() {
+            return self.settle_send(slot);
+        }
+        self.abandon_send(slot, fault);
+    }
+
+    /// Ends a send at both sides because data was lost.
+    pub fn abandon_send(&mut self, slot: u32, fault: Fault) {
+        let (peer, receiver) = (self.sends[slot].peer, self.sends[slot].receiver);
+        if receiver != 0 {
+            self.control(peer, &Nack::to_receiver(receiver, WireStatus::Lost), None);
+        }
+        self.fail_send(slot, PmlError::RailLost(fault));
+    }
+
+    /// Answers for a send that is complete, and frees it.
+    pub fn test_send(&mut self, key: Key) -> Option<Completion> {
+        let Some(send) = self.sends.get_mut(key) else {
+            return Some(Completion { status: Status::EMPTY, result: Err(PmlError::InvalidRequest) });
+        };
+        if send.state != SendState::Complete {
+            return None;
+        }
+        let result = send.error.take().map_or(Ok(()), Err);
+        self.sends.remove(key.slot, Send::vacant());
+        Some(Completion { status: Status::EMPTY, result })
+    }
+}
+
+impl PeerState {
+    /// Whether no rail can carry anything for this peer any more.
+    pub fn is_cut_off(&self) -> bool {
+        self.life != Life::Alive
+    }
+}
+
+impl Engine {
+    pub fn is_cut_off(&mut self, peer: Peer) -> bool {
+        self.peers.state(peer).is_cut_off()
+    }
+}

@@ -1,0 +1,216 @@
+//! Sends begin: the small path without a request, and the general one.
+
+use super::engine::Engine;
+use super::peer::Life;
+use super::recv::verdict_error;
+use super::send::{Send, SendState};
+use super::slots::NIL;
+use super::wire::{Envelope, Match, WireStatus, kinds};
+use super::{CommId, FT_TAG_MAX, Mode, Ob1, Payload, PmlError, ReqId, Started};
+use ironweave_btl::Btl;
+use std::fmt;
+use zerocopy::IntoBytes;
+
+impl<B: Btl> Ob1<B> {
+    /// Sends a short message in standard mode, straight out of `data`, if that can be done now: `Ok(true)` when it is out
+    /// and `data` can be used again. `Ok(false)`: nothing was done; use [`send`](Ob1::send), which also tells what is wrong.
+    /// No allocation, no lock, no request.
+    ///
+    /// # Errors
+    /// [`PmlError::InvalidComm`], [`PmlError::InvalidRank`].
+    #[inline]
+    pub fn send_inline(
+        &mut self,
+        comm: CommId,
+        data: &[u8],
+        dest: u32,
+        tag: i32,
+    ) -> Result<bool, PmlError> {
+        let there = self.engine.comms.get_mut(comm)?;
+        let (cid, epoch, source) = (there.cid, there.epoch, there.rank);
+        let size = there.members.len();
+        let revoked = there.revoked;
+        let Some(member) = there.members.get_mut(dest as usize) else {
+            return Err(PmlError::InvalidRank { rank: dest, size: size as u32 });
+        };
+        let Some(state) = self.engine.peers.get_mut(member.peer) else { return Ok(false) };
+        if data.len() >= state.fast.below as usize || revoked {
+            return Ok(false);
+        }
+        let seq = member.next_seq;
+        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
+        let header = Match::new(kinds::MATCH, envelope);
+        let btl = &mut self.rails[usize::from(state.fast.rail.0)];
+        if btl.send_short(member.peer, header.as_bytes(), data).is_err() {
+            return Ok(false);
+        }
+        member.next_seq = seq.wrapping_add(1);
+        Ok(true)
+    }
+
+    /// Starts a send. Never blocks. Short messages are mostly [`Started::Done`] at once.
+    ///
+    /// When the peer has failed the request completes with [`PmlError::ProcFailed`] (seed 003 §17.6.1).
+    ///
+    /// # Errors
+    /// [`PmlError::Unresolved`]: give the peer's addresses to [`add_peer`](Ob1::add_peer) and try again;
+    /// [`PmlError::Revoked`], [`PmlError::InvalidComm`], [`PmlError::InvalidRank`], [`PmlError::NotReady`]. Nothing was
+    /// started.
+    #[inline]
+    pub fn send(
+        &mut self,
+        comm: CommId,
+        mode: Mode,
+        data: &Payload,
+        dest: u32,
+        tag: i32,
+    ) -> Result<Started, PmlError> {
+        if mode == Mode::Standard
+            && let Some(bytes) = data.as_slice()
+            && self.send_inline(comm, bytes, dest, tag)?
+        {
+            return Ok(Started::Done);
+        }
+        self.send_general(comm, mode, data, dest, tag)
+    }
+
+    fn send_general(
+        &mut self,
+        comm: CommId,
+        mode: Mode,
+        data: &Payload,
+        dest: u32,
+        tag: i32,
+    ) -> Result<Started, PmlError> {
+        let engine = &mut self.engine;
+        let there = engine.comms.get_mut(comm)?;
+        if there.revoked && tag > FT_TAG_MAX {
+            return Err(PmlError::Revoked);
+        }
+        let peer = there.member(dest)?.peer;
+        let (rank, to_self) = (there.rank, peer == engine.config.me);
+        if mode == Mode::Ready
+            && to_self
+            && there.find_posted(&engine.recvs, rank, tag) == NIL
+        {
+            return Err(PmlError::NotReady);
+        }
+        let state = engine.peers.state(peer);
+        let life = state.life;
+        if !state.known && life == Life::Alive {
+            return Err(PmlError::Unresolved(peer));
+        }
+        let (cid, epoch) = (there.cid, there.epoch);
+        let member = &mut there.members[dest as usize];
+        let (seq, ready) = (member.next_seq, mode == Mode::Ready);
+        member.next_seq = seq.wrapping_add(1);
+        let envelope = Envelope { cid, epoch, seq, source: rank, tag, ready };
+        let payload = if mode == Mode::Buffered { data.copied() } else { data.clone() };
+        let length = data.len() as u64;
+        let key = engine.sends.insert(Send::new(mode, peer, dest, envelope, payload, length));
+        if let Life::Closing(verdict) | Life::Ended(verdict) = life {
+            engine.fail_send(key.slot, verdict_error(verdict, peer, dest));
+            return Ok(Started::Pending(ReqId::send(key)));
+        }
+        engine.peers.state(peer).pending.push_back(key);
+        engine.refresh(peer);
+        engine.peers.wake(peer);
+        self.pump();
+        let send = &mut self.engine.sends[key.slot];
+        match send.state {
+            SendState::Complete if send.error.is_none() => {
+                self.engine.sends.remove(key.slot, Send::vacant());
+                Ok(Started::Done)
+            }
+            SendState::Complete => Ok(Started::Pending(ReqId::send(key))),
+            _ if mode == Mode::Buffered => {
+                send.detached = true;
+                Ok(Started::Done)
+            }
+            _ => Ok(Started::Pending(ReqId::send(key))),
+        }
+    }
+}
+
+impl Engine {
+    /// Ends a communicator.
+    pub fn free_comm(&mut self, comm: CommId) {
+        if self.comms.get(comm).is_err() {
+            return;
+        }
+        let posted: Vec<u32> = self
+            .recvs
+            .iter()
+            .filter(|(_, r)| r.comm == comm && r.state < super::recv::RecvState::Complete)
+            .filter(|(_, r)| r.is_posted())
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in posted {
+            self.fail_posted(slot, PmlError::InvalidComm);
+        }
+        self.refuse_kept(comm, WireStatus::Stale);
+        self.comms.remove(comm);
+    }
+
+    /// A new communicator may have members that failed before.
+    pub fn inherit_failures(&mut self, comm: CommId) {
+        let Ok(there) = self.comms.get(comm) else { return };
+        let ended = |peer| {
+            self.peers.get(peer).is_some_and(|state| matches!(state.life, Life::Ended(_)))
+        };
+        let failed: Vec<u32> = (0..)
+            .zip(&there.members)
+            .filter(|(_, member)| ended(member.peer))
+            .map(|(rank, _)| rank)
+            .collect();
+        for rank in failed {
+            self.record_failure(comm.slot, rank);
+        }
+    }
+
+    pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(
+            out,
+            "ob1: {} receives, {} sends, {} messages unexpected, {:?}",
+            self.recvs.used(),
+            self.sends.used(),
+            self.messages.used(),
+            self.stats
+        )?;
+        for (_, comm) in self.comms.iter() {
+            let (cid, epoch, queues) = (comm.cid, comm.epoch, &comm.queues);
+            let (posted, kept) = (queues.posted(), queues.unexpected());
+            let (parked, revoked) = (comm.parked.len(), comm.revoked);
+            writeln!(
+                out,
+                "  comm {cid}.{epoch}: {posted} posted, {kept} unexpected, {parked} parked, revoked {revoked}"
+            )?;
+        }
+        for (peer, state) in self.peers.iter().filter(|(_, state)| !state.rails.is_empty()) {
+            let (life, lane) = (state.life, state.lane);
+            let (outbox, pending) = (state.outbox.len(), state.pending.len());
+            let (flows, reads, rails) = (state.flows.len(), state.reads.len(), &state.rails);
+            writeln!(
+                out,
+                "  {peer}: {life:?}, lane {lane:?}, outbox {outbox}, pending {pending}, flows {flows}, reads {reads}, {rails:?}"
+            )?;
+        }
+        for (slot, r) in self.recvs.iter() {
+            let (state, source, tag, peer) = (r.state, r.source, r.tag, r.peer);
+            let (received, want, held) = (r.received, r.want, r.held);
+            writeln!(
+                out,
+                "  receive {slot}: {state:?} from {source:?} tag {tag:?}, {peer}, {received}/{want} bytes, {held} held"
+            )?;
+        }
+        for (slot, s) in self.sends.iter() {
+            let (state, mode, peer, tag) = (s.state, s.mode, s.peer, s.envelope.tag);
+            let (sent, length, held) = (s.sent, s.length, s.held);
+            writeln!(
+                out,
+                "  send {slot}: {state:?} {mode:?} to {peer} tag {tag}, {sent}/{length} bytes, {held} held"
+            )?;
+        }
+        Ok(())
+    }
+}
