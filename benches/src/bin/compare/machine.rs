@@ -29,15 +29,55 @@ pub fn loopback_bytes() -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The share of processor time that somebody uses, 0 to 1, watched for `time`; `None` if the kernel does not say.
-pub fn busy_share(time: Duration) -> Option<f64> {
-    let (idle, total) = processor_ticks()?;
-    thread::sleep(time);
-    let (idle_after, total_after) = processor_ticks()?;
-    let total = total_after.checked_sub(total).filter(|ticks| *ticks > 0)?;
-    Some(1.0 - idle_after.saturating_sub(idle) as f64 / total as f64)
+/// Watches who uses the processors: this program with what it starts, or others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Ticks of all processors together.
+    total: u64,
+    /// Ticks that others than this program and its children used.
+    others: u64,
 }
 
+impl Usage {
+    /// Runs `work`, which must reap every child it starts, and adds what happened meanwhile.
+    pub fn watch<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        let before = (processor_ticks(), own_ticks());
+        let answer = work();
+        if let (
+            (Some((idle, total)), Some(own)),
+            (Some((idle_after, total_after)), Some(own_after)),
+        ) = (before, (processor_ticks(), own_ticks()))
+        {
+            let total = total_after.saturating_sub(total);
+            let busy = total.saturating_sub(idle_after.saturating_sub(idle));
+            self.total += total;
+            self.others += busy.saturating_sub(own_after.saturating_sub(own));
+        }
+        answer
+    }
+
+    /// The share of the processors that others used, 0 to 1; 0 if nothing was watched.
+    pub fn others(&self) -> f64 {
+        if self.total == 0 { 0.0 } else { self.others as f64 / self.total as f64 }
+    }
+}
+
+/// The share of the processors that others use now, watched for `time`.
+pub fn busy_share(time: Duration) -> f64 {
+    let mut usage = Usage::default();
+    usage.watch(|| thread::sleep(time));
+    usage.others()
+}
+
+/// Ticks of this program and of all children that have been waited for, by them or by us.
+fn own_ticks() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name in parentheses: utime, stime, cutime and cstime are fields 14 to 17 of proc(5), 11 to 14 here.
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// (idle, all) ticks of all processors.
 fn processor_ticks() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let ticks: Vec<u64> = stat
@@ -78,7 +118,21 @@ fn date_of_day(day: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date_of_day;
+    use super::{Usage, date_of_day, own_ticks};
+
+    #[test]
+    fn what_a_child_uses_is_not_others() {
+        // A child that works for a while: its ticks must be found again among our own.
+        let before = own_ticks().expect("/proc/self/stat");
+        let spin = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let status =
+            std::process::Command::new("sh").args(["-c", spin]).status().expect("sh is there");
+        assert!(status.success());
+        assert!(own_ticks().expect("/proc/self/stat") > before);
+        let mut usage = Usage::default();
+        assert_eq!(usage.watch(|| 7), 7);
+        assert!((0.0..=1.0).contains(&usage.others()));
+    }
 
     #[test]
     fn dates() {

@@ -113,7 +113,7 @@ fn compare(options: &Options) -> Result<(), String> {
         println!("# may not raise its share of the processor (/proc/self/autogroup)");
     }
     let mut notes = Vec::new();
-    note_if_busy("before", 30, &mut notes);
+    wait_until_quiet();
 
     let mut samples = Samples::default();
     let mut round = 0;
@@ -139,7 +139,12 @@ fn compare(options: &Options) -> Result<(), String> {
         extra += 1;
         eprintln!("# extra round {extra}, {} s", started.elapsed().as_secs());
     }
-    note_if_busy("after", 1, &mut notes);
+    if samples.usage.others() > BUSY {
+        let share = samples.usage.others() * 100.0;
+        notes.push(format!(
+            "NOTE others used {share:.0} % of the processors during the run: figures are noise"
+        ));
+    }
     for runner in &runners {
         if let Some(reason) = &runner.out {
             notes.push(format!("SKIP {}: {reason}", full_name(runner.program)));
@@ -234,22 +239,18 @@ fn chosen_programs(
     }
 }
 
-/// Notes if others use the processors; gives them `patience` looks to finish first.
-fn note_if_busy(when: &str, patience: u32, notes: &mut Vec<String>) {
-    let mut share = None;
-    for _ in 0..patience {
-        share = machine::busy_share(Duration::from_millis(300)).filter(|share| *share > 0.1);
-        if share.is_none() {
+/// Others use the processors from here on.
+const BUSY: f64 = 0.1;
+
+/// Gives others some time to finish; figures taken beside them are noise.
+fn wait_until_quiet() {
+    for look in 0..30 {
+        if machine::busy_share(Duration::from_millis(300)) < BUSY {
             return;
         }
-    }
-    if let Some(share) = share {
-        let note = format!(
-            "NOTE others used {:.0} % of the processors just {when} the run: figures are noise",
-            share * 100.0
-        );
-        eprintln!("# {note}");
-        notes.push(note);
+        if look == 0 {
+            eprintln!("# others use the processors; waiting up to 10 s");
+        }
     }
 }
 

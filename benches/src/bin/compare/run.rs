@@ -41,7 +41,10 @@ pub fn measure(
     places: &Places,
     samples: &mut Samples,
 ) {
-    match launch_once(runner.program, rows, reps, places) {
+    let mut usage = samples.usage;
+    let outcome = usage.watch(|| launch_once(runner.program, rows, reps, places));
+    samples.usage = usage;
+    match outcome {
         Ok(blocks) => {
             for (row, kind, value) in blocks {
                 samples.add(row, runner.program.name, kind, value);

@@ -3,6 +3,7 @@
 //! Blocks are only compared with blocks of the same kind (near or far). A block during which the cores changed is counted as
 //! discarded and never used. The judge knows nothing of how the values came about.
 
+use crate::machine::Usage;
 use crate::rows::Row;
 use ironweave_benches::probe::Kind;
 use ironweave_benches::stats::median;
@@ -17,6 +18,8 @@ pub struct Samples {
     values: BTreeMap<(Key, Kind), Vec<f64>>,
     pub kept: usize,
     pub discarded: usize,
+    /// Who used the processors while blocks were measured.
+    pub usage: Usage,
 }
 
 /// How a row came out in one kind of core placement.
