@@ -52,7 +52,7 @@ impl World {
 
     fn connect(&mut self, from: u32, to: u32) {
         let address = self.rails[to as usize].address();
-        self.rails[from as usize].connect(Peer(to), &address).unwrap();
+        self.rails[from as usize].connect(Peer(to), &address).expect("a good address");
     }
 }
 
