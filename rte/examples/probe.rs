@@ -75,6 +75,19 @@ impl Probe {
                 }
             }
             "failures" => self.failures(argument.parse()?)?,
+            "told" => {
+                let start = Instant::now();
+                let dead = loop {
+                    if let Some(dead) = self.job()?.told_dead()? {
+                        break dead;
+                    }
+                    if start.elapsed() > WATCHDOG / 2 {
+                        return Err("the launcher told of no death".into());
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                };
+                println!("{rank} is told {dead:?}");
+            }
             "finalize" => self.job()?.finalize()?,
             "abort" => self.job()?.abort(argument.parse()?),
             "print" => println!("{argument}"),

@@ -3,7 +3,8 @@
 //! Made at start, used for one address exchange (publish, fence, lookup), then kept for the
 //! liveness page and for the end. Works under `ironweave run`, under any launcher that speaks PMI-1
 //! (Hydra's and Intel's `mpiexec`, `srun --mpi=pmi2`), and alone, as a job of one.
-//! Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
+//! Under Hydra, which signals survivors when a process dies, it also survives that signal and can ask
+//! who died ([`Job::told_dead`]). Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
 
 use crate::error::{Result, RteError};
 use crate::liveness::Liveness;
@@ -13,13 +14,19 @@ use crate::pmi::{mapping, text};
 use crate::secret::{self, Secret};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The key under which the job's secret is found; our launcher puts it there before any rank runs.
 pub(crate) const SECRET_KEY: &str = "iw-secret";
 /// Where process managers tell which host each rank runs on.
 pub(crate) const MAPPING_KEY: &str = "PMI_process_mapping";
+/// Where Hydra lists the processes that died, as `0,3-5`.
+const DEAD_KEY: &str = "PMI_dead_processes";
 /// The environment variable with the number of the liveness page's descriptor.
 pub(crate) const LIVENESS_VARIABLE: &str = "IRONWEAVE_LIVENESS_FD";
+/// What a process started by Hydra (MPICH's or Intel's) finds in its environment.
+const HYDRA_VARIABLES: [&str; 2] = ["HYDI_CONTROL_FD", "HYDRA_CONTROL_FD"];
 /// The environment variable with the number of cores that the ranks of a host share.
 pub(crate) const CORES_VARIABLE: &str = "IRONWEAVE_CORES";
 
@@ -44,6 +51,8 @@ pub struct Job {
     params: Params,
     exchange: Exchange,
     finalized: bool,
+    /// Set by Hydra's signal that a process died; `None` under launchers that do not signal.
+    signalled: Option<Arc<AtomicBool>>,
 }
 
 /// How keys travel: through a process manager, or nowhere in a job of one.
@@ -74,6 +83,7 @@ impl Job {
                 params,
                 exchange: Exchange::Alone(HashMap::new()),
                 finalized: false,
+                signalled: None,
             }),
         }
     }
@@ -86,6 +96,7 @@ impl Job {
             }
             Err(_) => Liveness::absent(),
         };
+        let signalled = if liveness.is_kept() { None } else { survive_hydras_signal()? };
         let secret = agree_on_secret(&mut client, place.rank)?;
         let hosts = client.get(MAPPING_KEY)?.and_then(|text| mapping::parse(&text, place.size));
         let hosts = hosts.unwrap_or_else(|| {
@@ -94,7 +105,17 @@ impl Job {
         });
         let id = client.kvs().to_owned();
         let exchange = Exchange::Pmi(client);
-        Ok(Job { place, id, secret, hosts, liveness, params, exchange, finalized: false })
+        Ok(Job {
+            place,
+            id,
+            secret,
+            hosts,
+            liveness,
+            params,
+            exchange,
+            finalized: false,
+            signalled,
+        })
     }
 
     /// This process's rank, below [`size`](Self::size).
@@ -206,6 +227,28 @@ impl Job {
         &self.params
     }
 
+    /// The ranks a foreign launcher says are dead, all of them each time, if it has said anything
+    /// new since the last call; `None` otherwise, always so where there is a liveness page.
+    ///
+    /// One flag when there is no news, one round trip to the launcher when there is: for the slow
+    /// path of a waiting process. Only Hydra tells (`PMI_dead_processes` after a SIGUSR1), and only
+    /// with `-disable-auto-cleanup` does it let anybody live to hear it.
+    ///
+    /// # Errors
+    /// The process manager is gone, or its list is garbled.
+    pub fn told_dead(&mut self) -> Result<Option<Vec<u32>>> {
+        let (Some(signalled), Exchange::Pmi(client)) = (&self.signalled, &mut self.exchange) else {
+            return Ok(None);
+        };
+        // One relaxed load for the usual answer; the swap only when there is something.
+        if !signalled.load(Ordering::Relaxed) || !signalled.swap(false, Ordering::AcqRel) {
+            return Ok(None);
+        }
+        let list = client.get(DEAD_KEY)?.unwrap_or_default();
+        let garbled = || RteError::Protocol(format!("{DEAD_KEY} is garbled: {list:?}"));
+        mapping::parse_ranks(&list, self.place.size).ok_or_else(garbled).map(Some)
+    }
+
     /// Tells the launcher that this process finalized: its exit is no failure from here on, and its
     /// exit code counts (seed 003 §17.5.2). Waits for the launcher's word, at most five seconds,
     /// and never for a peer. Again is a no-op.
@@ -269,6 +312,18 @@ fn inherited(variable: &str, number: &str) -> Result<std::os::fd::OwnedFd> {
         .map_err(|_| RteError::Environment(format!("{variable}={number:?} is no descriptor")))?;
     ironweave_ffi::fd::inherited(parsed)
         .map_err(|error| RteError::system(format!("descriptor {number} of {variable}"), error))
+}
+
+/// Hydra sends SIGUSR1, which ends a process that does not handle it, to tell that another died.
+/// A handler that was there before, or comes later, is called as well.
+fn survive_hydras_signal() -> Result<Option<Arc<AtomicBool>>> {
+    if !HYDRA_VARIABLES.iter().any(|name| std::env::var_os(name).is_some()) {
+        return Ok(None);
+    }
+    let signalled = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(rustix::process::Signal::USR1.as_raw(), Arc::clone(&signalled))
+        .map_err(|error| RteError::system("cannot handle the launcher's SIGUSR1", error))?;
+    Ok(Some(signalled))
 }
 
 /// Our launcher has put the secret; under another one rank 0 makes it and a fence shares it.

@@ -19,6 +19,7 @@ use crate::pmi::server::{Request, Server};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
+use rustix::thread::CpuSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,6 +38,9 @@ pub struct Node {
     ranks: Vec<LocalRank>,
     page: Option<LivenessWriter>,
     guard: Option<Guard>,
+    /// The cores this host's ranks share, and the ones each is bound to if any.
+    cores: usize,
+    bindings: Option<Vec<CpuSet>>,
     credit: usize,
     kill_at: Option<Instant>,
     drain: Drain,
@@ -85,6 +89,8 @@ impl Node {
             ranks: Vec::new(),
             page: None,
             guard: None,
+            cores: 0,
+            bindings: None,
             credit: OUTPUT_WINDOW,
             kill_at: None,
             drain: Drain::Running,
@@ -225,6 +231,9 @@ impl Node {
         let page = LivenessWriter::new(spec.size)
             .map_err(|error| (format!("host {}: {error}", spec.host), 1))?;
         self.page = Some(page);
+        let cores = placement::cores();
+        self.cores = cores.len();
+        self.bindings = placement::bindings(&cores, spec.count, spec.bind);
         match Guard::start() {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => {
@@ -270,15 +279,15 @@ impl Node {
             None,
         )?;
         rustix::io::ioctl_fionbio(&ours, true)?;
-        let cpus = placement::bindings(spec.count, spec.bind);
-        let env = rank_environment(spec, rank, theirs.as_fd(), page.as_fd());
+        let cpus = self.bindings.as_ref().and_then(|sets| sets.get(index as usize).copied());
+        let env = rank_environment(spec, rank, self.cores, theirs.as_fd(), page.as_fd());
         let (process, streams) = spawn::start(&Start {
             program: &spec.program,
             args: &spec.args,
             env: &env,
             directory: &spec.directory,
             inherits: &[theirs.as_fd(), page.as_fd()],
-            cpus: cpus.and_then(|cpus| cpus.get(index as usize).copied()),
+            cpus,
             input: rank == 0,
         })?;
         Ok((process, streams, ours))
@@ -493,6 +502,7 @@ fn flush(pmi: &mut Pmi) -> bool {
 fn rank_environment(
     spec: &LaunchSpec,
     rank: u32,
+    cores: usize,
     pmi: BorrowedFd<'_>,
     page: BorrowedFd<'_>,
 ) -> Vec<(OsString, OsString)> {
@@ -507,7 +517,7 @@ fn rank_environment(
         ("PMI_SIZE", spec.size.to_string()),
         (LIVENESS_VARIABLE, page.as_raw_fd().to_string()),
         (MCA_VARIABLE, spec.mca.clone()),
-        (CORES_VARIABLE, placement::cores().len().to_string()),
+        (CORES_VARIABLE, cores.to_string()),
     ];
     env.retain(|(name, _)| own.iter().all(|(own, _)| name != own));
     env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));

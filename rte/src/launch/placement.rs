@@ -62,9 +62,8 @@ pub fn fill(hosts: Vec<Host>, size: u32) -> Result<Vec<(String, u32)>, String> {
     Ok(filled.filter(|(_, count)| *count > 0).collect())
 }
 
-/// The CPU set of each of `count` ranks; `None` leaves them unbound.
-pub fn bindings(count: u32, bind: Option<Bind>) -> Option<Vec<CpuSet>> {
-    let cores = cores();
+/// The CPU set of each of `count` ranks over `cores`, round-robin; `None` leaves them unbound.
+pub fn bindings(cores: &[CpuSet], count: u32, bind: Option<Bind>) -> Option<Vec<CpuSet>> {
     let bind = bind.unwrap_or(match count as usize <= cores.len() {
         true => Bind::Core,
         false => Bind::None,
@@ -146,11 +145,14 @@ mod tests {
 
     #[test]
     fn more_ranks_than_cores_are_unbound_unless_asked() {
-        let cores = cores().len() as u32;
-        assert!(cores > 0);
-        assert!(bindings(cores, None).is_some());
-        assert!(bindings(cores + 1, None).is_none());
-        assert_eq!(bindings(cores + 1, Some(Bind::Core)).unwrap().len() as u32, cores + 1);
-        assert!(bindings(1, Some(Bind::None)).is_none());
+        let cores = cores();
+        let count = cores.len() as u32;
+        assert!(count > 0);
+        assert!(bindings(&cores, count, None).is_some());
+        assert!(bindings(&cores, count + 1, None).is_none());
+        let round = bindings(&cores, count + 1, Some(Bind::Core)).unwrap();
+        assert_eq!((round.len() as u32, round[count as usize]), (count + 1, cores[0]));
+        assert!(bindings(&cores, 1, Some(Bind::None)).is_none());
+        assert!(bindings(&[], 1, Some(Bind::Core)).is_none());
     }
 }

@@ -221,26 +221,36 @@ impl Client {
         deadline: Option<Instant>,
         read: impl FnOnce(&Command<'_>) -> Result<T>,
     ) -> Result<T> {
-        while !self.lines.has_line() {
-            self.wait_readable(deadline)?;
-            let mut buffer = [0u8; 4096];
-            match rustix::io::read(&self.fd, &mut buffer) {
-                Ok(0) | Err(Errno::CONNRESET) => return Err(RteError::LauncherGone),
-                Ok(length) => self.lines.push(&buffer[..length]),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(error) => return Err(RteError::system("cannot read from PMI", error)),
+        let garbled = |error: wire::WireError| RteError::Protocol(error.to_string());
+        loop {
+            while !self.lines.has_line() {
+                self.fill(deadline)?;
+            }
+            let line = self.lines.next_line().map_err(garbled)?.unwrap_or_default();
+            let reply = wire::parse(line).map_err(garbled)?;
+            if reply.name() == expected {
+                return read(&reply);
+            }
+            // Settings may trickle in after those waited for (Hydra's `set debug=`).
+            if reply.name() != "set" {
+                return Err(RteError::Protocol(format!(
+                    "expected {expected}, the process manager said {:?}",
+                    reply.name()
+                )));
             }
         }
-        let garbled = |error: wire::WireError| RteError::Protocol(error.to_string());
-        let line = self.lines.next_line().map_err(garbled)?.unwrap_or_default();
-        let reply = wire::parse(line).map_err(garbled)?;
-        if reply.name() != expected {
-            return Err(RteError::Protocol(format!(
-                "expected {expected}, the process manager said {:?}",
-                reply.name()
-            )));
+    }
+
+    fn fill(&mut self, deadline: Option<Instant>) -> Result<()> {
+        self.wait_readable(deadline)?;
+        let mut buffer = [0u8; 4096];
+        match rustix::io::read(&self.fd, &mut buffer) {
+            Ok(0) | Err(Errno::CONNRESET) => return Err(RteError::LauncherGone),
+            Ok(length) => self.lines.push(&buffer[..length]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(error) => return Err(RteError::system("cannot read from PMI", error)),
         }
-        read(&reply)
+        Ok(())
     }
 
     fn wait_readable(&self, deadline: Option<Instant>) -> Result<()> {

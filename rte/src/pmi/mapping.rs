@@ -1,4 +1,4 @@
-//! `PMI_process_mapping`: which host each rank runs on, in the form all process managers share:
+//! Lists of ranks in PMI's text. `PMI_process_mapping`: which host each rank runs on, in the form all process managers share:
 //! `(vector,(FIRST_NODE,NODES,RANKS_PER_NODE),…)`. Blocks repeat from the start until every rank
 //! has a node.
 
@@ -48,6 +48,20 @@ pub fn format(counts: &[u32]) -> String {
     format!("(vector,{})", blocks.join(","))
 }
 
+/// The ranks of a list like `0,3-5`; `None` when it is not one, or names ranks outside the job.
+pub fn parse_ranks(text: &str, size: u32) -> Option<Vec<u32>> {
+    let mut ranks = Vec::new();
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        if first > last || last >= size {
+            return None;
+        }
+        ranks.extend(first..=last);
+    }
+    Some(ranks)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +76,15 @@ mod tests {
             ["", "(vector,)", "(vector,(0,0,0))", "(vector,(0,1))", "vector", "(vector,(a,1,1))"]
         {
             assert_eq!(parse(text, 4), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_ranks_are_read_within_the_job() {
+        assert_eq!(parse_ranks("", 4), Some(vec![]));
+        assert_eq!(parse_ranks("0,2-3\n", 4), Some(vec![0, 2, 3]));
+        for text in ["4", "3-1", "0-4000000000", "x", "-1"] {
+            assert_eq!(parse_ranks(text, 4), None, "{text}");
         }
     }
 
