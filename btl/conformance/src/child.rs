@@ -76,10 +76,7 @@ impl Role {
 
 /// Kills this process as `kill -9` does.
 pub(crate) fn die() {
-    let _ = rustix::process::kill_process(
-        rustix::process::getpid(),
-        rustix::process::Signal::KILL,
-    );
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     unreachable!("a process survived SIGKILL");
 }
 
@@ -87,7 +84,8 @@ pub(crate) fn die() {
 pub(crate) fn play<H: Harness>(role: &Role) -> ! {
     run::watch(format!("this is process {} of a stage", role.first));
     run::raise_descriptor_limit();
-    let control = std::io::stdin().as_fd().try_clone_to_owned().expect("stdin is the control socket");
+    let control =
+        std::io::stdin().as_fd().try_clone_to_owned().expect("stdin is the control socket");
     let mut control = Control::new(UnixStream::from(control));
     let world = H::world(&role.site);
     let mut nodes = Vec::new();

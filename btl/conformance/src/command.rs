@@ -49,6 +49,8 @@ pub(crate) enum Command {
     /// How often, of a thousand, landings get a region.
     Direct(u32),
     Status,
+    /// As `Status`, after a look at every buffer that ever came back.
+    Inspect,
     Dump,
     Address,
 }
@@ -157,6 +159,7 @@ impl Command {
             Command::Inject(address, round) => format!("inject {} {round}", address_words(address)),
             Command::Direct(often) => format!("direct {often}"),
             Command::Status => String::from("status"),
+            Command::Inspect => String::from("inspect"),
             Command::Dump => String::from("dump"),
             Command::Address => String::from("address"),
         }
@@ -185,6 +188,7 @@ impl Command {
             "inject" => Command::Inject(words.address()?, words.number()?),
             "direct" => Command::Direct(words.number()?),
             "status" => Command::Status,
+            "inspect" => Command::Inspect,
             "dump" => Command::Dump,
             "address" => Command::Address,
             _ => return None,

@@ -30,7 +30,9 @@ impl Holdings {
         let names = maps.lines().map(|line| line.splitn(6, ' ').nth(5).unwrap_or("").trim_start());
         let mut mappings: Vec<String> = names
             .filter(|name| {
-                name.starts_with("/memfd") || name.starts_with("/dev/") || name.contains("(deleted)")
+                name.starts_with("/memfd")
+                    || name.starts_with("/dev/")
+                    || name.contains("(deleted)")
             })
             .map(str::to_owned)
             .collect();

@@ -154,7 +154,8 @@ impl<H: Harness> Node<H> {
                         break;
                     }
                     Err(refused) => {
-                        self.check.wrong(format!("a frame within the limits was refused: {refused}"));
+                        self.check
+                            .wrong(format!("a frame within the limits was refused: {refused}"));
                         self.jobs.swap_remove(at);
                         break;
                     }
@@ -301,10 +302,8 @@ impl<H: Harness> Node<H> {
             2 => &[cuts[0], cuts[1], cuts[3]],
             _ => &cuts,
         };
-        let mut loans: Vec<Loan> = cuts
-            .windows(2)
-            .map(|pair| Loan::patterned(key, pair[0], pair[1] - pair[0]))
-            .collect();
+        let mut loans: Vec<Loan> =
+            cuts.windows(2).map(|pair| Loan::patterned(key, pair[0], pair[1] - pair[0])).collect();
         let payload = loans.iter_mut().map(Loan::lend_source).collect();
         let token = self.check.token();
         let (header, _) = label.encode(self.check.seed);
@@ -350,13 +349,8 @@ impl<H: Harness> Node<H> {
             (RmaKind::Get(loan.lend_target()), What::Get { key: pattern_key, offset })
         };
         let token = self.check.token();
-        let descriptor = RmaDescriptor {
-            peer: Peer(peer),
-            kind,
-            remote,
-            remote_offset: offset as u64,
-            token,
-        };
+        let descriptor =
+            RmaDescriptor { peer: Peer(peer), kind, remote, remote_offset: offset as u64, token };
         let life = self.check.log(peer).closed;
         match self.btl().rma(descriptor) {
             Ok(()) => {
@@ -433,7 +427,6 @@ impl<H: Harness> Node<H> {
 
     pub(crate) fn status(&mut self) -> Status {
         self.check_counters();
-        self.check.check_graveyard();
         let gone = self.btl.is_none();
         let logs = || self.check.peers.values();
         Status {
@@ -478,7 +471,9 @@ impl<H: Harness> Node<H> {
 
     /// Does what a stage says.
     pub(crate) fn execute(&mut self, command: Command) -> Answer {
-        if self.btl.is_none() && !matches!(command, Command::Status | Command::Dump) {
+        if self.btl.is_none()
+            && !matches!(command, Command::Status | Command::Inspect | Command::Dump)
+        {
             return Answer::Refused(String::from("the transport was dropped"));
         }
         match command {
@@ -515,6 +510,10 @@ impl<H: Harness> Node<H> {
             }
             Command::Direct(often) => self.check.direct = often,
             Command::Status => return Answer::Status(self.status()),
+            Command::Inspect => {
+                self.check.check_graveyard();
+                return Answer::Status(self.status());
+            }
             Command::Dump => return Answer::Text(self.dump()),
             Command::Address => return Answer::Address(self.btl().address()),
         }

@@ -50,7 +50,12 @@ impl Run {
 
     /// The command that runs this seed again.
     pub(crate) fn replay(&self) -> String {
-        format!("IRONWEAVE_SEED={} cargo nextest run -p {} {}", self.seed, self.package, self.name())
+        format!(
+            "IRONWEAVE_SEED={} cargo nextest run -p {} {}",
+            self.seed,
+            self.package,
+            self.name()
+        )
     }
 
     /// Runs the scenario, or, in a process that a stage started, plays its part.

@@ -254,7 +254,16 @@ impl<H: Harness> Stage<H> {
     }
 
     pub(crate) fn status(&mut self, process: u32) -> Status {
-        match self.command(process, Command::Status) {
+        self.ask(process, Command::Status)
+    }
+
+    /// The status after a look at every buffer that ever came back.
+    pub(crate) fn inspect(&mut self, process: u32) -> Status {
+        self.ask(process, Command::Inspect)
+    }
+
+    fn ask(&mut self, process: u32, question: Command) -> Status {
+        match self.command(process, question) {
             Answer::Status(status) => {
                 if !status.violations.is_empty() {
                     let all = status.violations.join("\n  ");
@@ -355,7 +364,7 @@ impl<H: Harness> Stage<H> {
     pub(crate) fn finish(mut self) {
         for process in 0..self.processes() {
             if self.is_alive(process) {
-                self.status(process);
+                self.inspect(process);
             }
         }
     }

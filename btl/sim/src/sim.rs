@@ -39,14 +39,17 @@ impl SimBtl {
         if len > max { Err(Refused::TooLong { max }) } else { Ok(()) }
     }
 
-    fn tell<S: Sink>(sink: &mut S, report: Report) {
+    fn tell<S: Sink>(&self, sink: &mut S, report: Report) {
         match report {
             Report::Up(peer) => sink.up(peer),
             Report::Received(_) => unreachable!("the net turns these into frames"),
             Report::Completed(descriptor, outcome) => sink.completed(descriptor, outcome),
             Report::RmaCompleted(descriptor, outcome) => sink.rma_completed(descriptor, outcome),
             Report::Landed(peer, region, token, outcome) => {
-                sink.landed(peer, region, token, outcome);
+                if let Ok(len) = outcome {
+                    self.net.0.borrow().count_received(self.port, len);
+                }
+                sink.landed(peer, region, token, outcome.map(|_| ()));
             }
             Report::Fault(fault) => sink.fault(fault),
             Report::Closed(peer) => sink.closed(peer),
@@ -58,7 +61,7 @@ impl SimBtl {
         loop {
             let next = self.net.0.borrow_mut().take_about(self.port, peer.0);
             match next {
-                Some(report) => Self::tell(sink, report),
+                Some(report) => self.tell(sink, report),
                 None => return,
             }
         }
@@ -201,7 +204,7 @@ impl Btl for SimBtl {
             };
             reports += 1;
             match taken {
-                Taken::Tell(report) => Self::tell(sink, report),
+                Taken::Tell(report) => self.tell(sink, report),
                 Taken::Frame(from, frame) => {
                     sink.frame(from, frame.header.as_bytes(), &frame.payload);
                 }
@@ -228,8 +231,7 @@ impl Btl for SimBtl {
         self.tell_about(peer, sink);
         let frames = self.net.0.borrow_mut().invalidate(self.port, peer.0, residue);
         for frame in frames {
-            self.counters.frames_received.add(1);
-            self.counters.bytes_received.add(frame.payload.len() as u64);
+            self.net.0.borrow().count_received(self.port, frame.payload.len());
             sink.frame(peer, frame.header.as_bytes(), &frame.payload);
         }
         self.tell_about(peer, sink);

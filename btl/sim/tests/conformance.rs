@@ -5,7 +5,7 @@ use ironweave_btl_conformance::{Harness, Place, Site, suite};
 use ironweave_btl_sim::{RailModel, SimBtl, SimFault, SimNet};
 
 macro_rules! rail {
-    ($module:ident, $model:expr) => {
+    ($module:ident, $model:expr, $many:expr) => {
         mod $module {
             use super::*;
 
@@ -31,6 +31,10 @@ macro_rules! rail {
                 fn kill(net: &SimNet, process: Peer) {
                     net.fault(SimFault::Kill(process));
                 }
+
+                fn many() -> u32 {
+                    $many
+                }
             }
 
             suite!(Sim);
@@ -38,7 +42,7 @@ macro_rules! rail {
     };
 }
 
-rail!(tcp, RailModel::tcp());
-rail!(shm, RailModel::shm());
-rail!(verbs, RailModel::verbs());
-rail!(silent, RailModel::silent());
+rail!(tcp, RailModel::tcp(), 1000);
+rail!(shm, RailModel::shm(), 200);
+rail!(verbs, RailModel::verbs(), 200);
+rail!(silent, RailModel::silent(), 200);

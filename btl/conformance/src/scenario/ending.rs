@@ -113,7 +113,8 @@ pub fn survives_a_peer_killed_while_packing<H: Harness>(run: &Run) -> Result<(),
         stage.connect_all();
         let moment = stage.rng.random_range(0..500);
         let longest = 1 << stage.rng.random_range(3..16);
-        let doom = Flood { to: 0, frames: ENDLESS, longest, tiers: tier::ALL, die_at: Some(moment) };
+        let doom =
+            Flood { to: 0, frames: ENDLESS, longest, tiers: tier::ALL, die_at: Some(moment) };
         stage.tell(1, Command::Flood(doom));
         stage.flood(0, 2, 500, longest);
         stage.flood(2, 0, 500, longest);
@@ -170,8 +171,7 @@ pub fn gives_everything_back_when_invalidated<H: Harness>(run: &Run) -> Result<(
                 // Let frames arrive unread.
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
-            let residue =
-                if stage.rng.random() { Residue::Deliver } else { Residue::Discard };
+            let residue = if stage.rng.random() { Residue::Deliver } else { Residue::Discard };
             let lives = stage.me().check.log(peer).closed;
             stage.me().invalidate(peer, residue, false);
             stage.until("an endpoint to close", |stage| !stage.me().check.log(peer).open);
@@ -184,7 +184,7 @@ pub fn gives_everything_back_when_invalidated<H: Harness>(run: &Run) -> Result<(
             }
             // Watch the buffers while the peer is still at it.
             stage.turns(200);
-            stage.status(0);
+            stage.inspect(0);
             see_their_end(&mut stage, peer);
         }
         stage.finish();

@@ -10,7 +10,9 @@ pub use ending::{
     excludes_for_good, gives_everything_back_when_invalidated, shows_a_crash,
     survives_a_peer_killed_while_packing, survives_the_death_of_a_peer,
 };
-pub use system::{leaves_nothing_behind, serves_many_peers, sleeps_and_wakes, turns_strangers_away};
+pub use system::{
+    leaves_nothing_behind, serves_many_peers, sleeps_and_wakes, turns_strangers_away,
+};
 pub use traffic::{
     carries_every_size, connects_once_and_reports_up, delivers_exactly_once_in_order,
     moves_registered_memory, refuses_what_it_cannot_take, runs_out_of_room_and_recovers,

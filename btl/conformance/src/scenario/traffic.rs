@@ -6,11 +6,11 @@ use crate::node::{longest, source_key};
 use crate::run::{Run, Skip};
 use crate::stage::Stage;
 use crate::{Harness, Place};
+use ironweave_btl::memory::SendRegion;
 use ironweave_btl::{
     Address, Btl, Descriptor, EndpointState, Header, Peer, Refused, RemoteKey, RmaDescriptor,
     RmaKind, Token,
 };
-use ironweave_btl::memory::SendRegion;
 use rand::Rng;
 use smallvec::smallvec;
 
@@ -56,7 +56,11 @@ pub fn connects_once_and_reports_up<H: Harness>(run: &Run) -> Result<(), Skip> {
         }
         stage.turns(50);
         let check = &stage.me().check;
-        assert!(check.peers.values().all(|log| log.ups == 1 && log.closed == 0), "{:?}", check.peers);
+        assert!(
+            check.peers.values().all(|log| log.ups == 1 && log.closed == 0),
+            "{:?}",
+            check.peers
+        );
         stage.finish();
         Ok(())
     })
@@ -77,7 +81,11 @@ pub fn refuses_what_it_cannot_take<H: Harness>(run: &Run) -> Result<(), Skip> {
             let sent = stage.me().send(stranger, tier, 8.min(longest(&caps, tier)), false);
             let missing = tier == tier::ZCOPY && caps.max_zcopy == 0;
             if !missing {
-                assert_eq!(sent, Err(Refused::Closed), "tier {tier} to {stranger}, never connected");
+                assert_eq!(
+                    sent,
+                    Err(Refused::Closed),
+                    "tier {tier} to {stranger}, never connected"
+                );
             }
         }
     }
@@ -91,10 +99,9 @@ pub fn refuses_what_it_cannot_take<H: Harness>(run: &Run) -> Result<(), Skip> {
     let long = vec![0; caps.max_bcopy.max(caps.max_short) + 1];
     let short = stage.me().btl().send_short(Peer(peer), b"h", &long[..caps.max_short]);
     assert_eq!(short, Err(Refused::TooLong { max: caps.max_short }), "header and payload count");
-    let packed =
-        stage.me().btl().send_bcopy(Peer(peer), b"h", caps.max_bcopy + 1, |_, _| {
-            panic!("a refused frame was packed")
-        });
+    let packed = stage.me().btl().send_bcopy(Peer(peer), b"h", caps.max_bcopy + 1, |_, _| {
+        panic!("a refused frame was packed")
+    });
     assert_eq!(packed, Err(Refused::TooLong { max: caps.max_bcopy }));
     if caps.max_zcopy < 64 << 20 {
         let bytes: &'static [u8] = vec![0; caps.max_zcopy + 1].leak();
@@ -106,8 +113,15 @@ pub fn refuses_what_it_cannot_take<H: Harness>(run: &Run) -> Result<(), Skip> {
         };
         let (refused, descriptor) =
             stage.me().btl().send_zcopy(descriptor).expect_err("longer than the limit");
-        let right = if caps.max_zcopy == 0 { Refused::Unsupported } else { Refused::TooLong { max: caps.max_zcopy } };
-        assert!(refused == right || refused == Refused::TooLong { max: caps.max_zcopy }, "{refused}");
+        let right = if caps.max_zcopy == 0 {
+            Refused::Unsupported
+        } else {
+            Refused::TooLong { max: caps.max_zcopy }
+        };
+        assert!(
+            refused == right || refused == Refused::TooLong { max: caps.max_zcopy },
+            "{refused}"
+        );
         assert!(descriptor.token == Token(77) && descriptor.payload[0].as_ptr() == bytes.as_ptr());
     }
     let key = RemoteKey::new(&[9; 12]).expect("12 bytes fit");
@@ -233,7 +247,10 @@ pub fn runs_out_of_room_and_recovers<H: Harness>(run: &Run) -> Result<(), Skip> 
                 Ok(()) => {
                     taken += len;
                     refused = 0;
-                    assert!(taken < TOO_MUCH, "{taken} bytes were taken for a peer that does not read");
+                    assert!(
+                        taken < TOO_MUCH,
+                        "{taken} bytes were taken for a peer that does not read"
+                    );
                 }
                 Err(Refused::NoRoom) if alone => break,
                 Err(Refused::NoRoom) => {
@@ -321,7 +338,7 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
             stage.me().invalidate(peer, ironweave_btl::Residue::Deliver, false);
             stage.until("the endpoint to close", |stage| !stage.me().check.log(peer).open);
             stage.turns(50);
-            stage.status(0);
+            stage.inspect(0);
             stage.me().check.rma_err = 0;
             stage.tell(peer, Command::Deregister(None));
             stage.reach(peer);

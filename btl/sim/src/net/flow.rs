@@ -300,7 +300,7 @@ impl Net {
                 if !asked && frame.payload.len() >= least && self.chance(often) {
                     return Some(Taken::Ask(Peer(peer), frame));
                 }
-                self.consumed(link, side, port, &frame);
+                self.consumed(link, side, port, Some(frame.payload.len()));
                 Some(Taken::Frame(Peer(peer), frame))
             }
             Received::End(Some(fault)) => {
@@ -314,11 +314,17 @@ impl Net {
         }
     }
 
-    /// The frame's credit goes back to the sender.
-    pub(crate) fn consumed(&mut self, link: LinkId, side: usize, port: PortId, frame: &Frame) {
+    pub(crate) fn count_received(&self, port: PortId, len: usize) {
         let counters = &self.port(port).counters;
         counters.frames_received.add(1);
-        counters.bytes_received.add(frame.payload.len() as u64);
+        counters.bytes_received.add(len as u64);
+    }
+
+    /// The frame's credit goes back to the sender. A frame that is not `delivered` yet is counted when it landed.
+    fn consumed(&mut self, link: LinkId, side: usize, port: PortId, delivered: Option<usize>) {
+        if let Some(len) = delivered {
+            self.count_received(port, len);
+        }
         let end = &mut self.link_mut(link).ends[1 - side];
         end.in_flight = end.in_flight.saturating_sub(1);
         if let Some(endpoint) = self.attached(link, 1 - side)
@@ -343,7 +349,7 @@ impl Net {
         let (link, side) = (endpoint.link, endpoint.side);
         match landing {
             Landing::Buffered if now_or_later => {
-                self.consumed(link, side, port, &frame);
+                self.consumed(link, side, port, Some(frame.payload.len()));
                 Some(frame)
             }
             Landing::Buffered => {
@@ -357,7 +363,7 @@ impl Net {
             Landing::Direct { region, token } => {
                 assert!(region.len() >= frame.payload.len(), "a landing region is long enough");
                 endpoint.busy = true;
-                self.consumed(link, side, port, &frame);
+                self.consumed(link, side, port, None);
                 let kind = OpKind::Landing { region, token, payload: frame.payload, written: 0 };
                 let op = self.add_op(Op { port, peer, link, fenced: false, kind });
                 let at = self.now + self.upto(5_000);
@@ -389,10 +395,11 @@ impl Net {
             return;
         }
         let op = self.remove_op(id).expect("looked up above");
-        let OpKind::Landing { region, token, .. } = op.kind else {
+        let OpKind::Landing { region, token, payload, .. } = op.kind else {
             unreachable!("seen above");
         };
-        self.report(op.port, Report::Landed(Peer(op.peer), region, token, Ok(())));
+        let landed = Report::Landed(Peer(op.peer), region, token, Ok(payload.len()));
+        self.report(op.port, landed);
         self.go_on(op.port, op.peer);
     }
 

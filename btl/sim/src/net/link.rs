@@ -4,7 +4,7 @@
 
 use super::SimFault;
 use super::state::{
-    Cut, End, Endpoint, Event, Link, LinkId, Net, Op, OpId, OpKind, PortId, Received, Report,
+    Cut, End, Endpoint, Event, Link, LinkId, Net, OpId, OpKind, PortId, Received, Report,
 };
 use ironweave_btl::{Cause, EndpointState, FailureReport, Fault, Peer, Residue};
 use std::collections::VecDeque;
@@ -261,8 +261,7 @@ impl Net {
             op.fenced = true;
             if let OpKind::Send { frame: Some(frame), .. } = &op.kind {
                 let lost = frame.seq;
-                let end = &mut self.link_mut(link).ends[side];
-                end.lost_from = end.lost_from.min(lost);
+                self.lose_from(link, side, lost);
             }
         }
         self.link_mut(link).ends[side].attached = false;
@@ -286,6 +285,18 @@ impl Net {
         }
     }
 
+    /// A frame whose payload was never read takes those behind it along.
+    fn lose_unread(&mut self, kind: &OpKind, link: LinkId, side: usize) {
+        if let OpKind::Send { frame: Some(frame), .. } = kind {
+            self.lose_from(link, side, frame.seq);
+        }
+    }
+
+    fn lose_from(&mut self, link: LinkId, side: usize, seq: u32) {
+        let end = &mut self.link_mut(link).ends[side];
+        end.lost_from = end.lost_from.min(seq);
+    }
+
     pub(crate) fn finish_close(&mut self, port: PortId, peer: u32, link: LinkId) {
         let Some(endpoint) = self.endpoint_mut(port, peer) else {
             return;
@@ -306,16 +317,12 @@ impl Net {
             return;
         };
         self.port(op.port).counters.purged.add(1);
-        let fault = Err(fault.clone());
-        let report = match op {
-            Op { kind: OpKind::Send { descriptor, .. }, .. } => {
-                Report::Completed(descriptor, fault)
-            }
-            Op { kind: OpKind::Rma { descriptor, .. }, .. } => {
-                Report::RmaCompleted(descriptor, fault)
-            }
-            Op { kind: OpKind::Landing { region, token, .. }, peer, .. } => {
-                Report::Landed(Peer(peer), region, token, fault)
+        let fault = fault.clone();
+        let report = match op.kind {
+            OpKind::Send { descriptor, .. } => Report::Completed(descriptor, Err(fault)),
+            OpKind::Rma { descriptor, .. } => Report::RmaCompleted(descriptor, Err(fault)),
+            OpKind::Landing { region, token, .. } => {
+                Report::Landed(Peer(op.peer), region, token, Err(fault))
             }
         };
         self.report(op.port, report);
@@ -420,21 +427,24 @@ impl Net {
             (port.process, port.departed)
         };
         for (_, mut endpoint) in std::mem::take(&mut self.port_mut(port).endpoints) {
-            for id in std::mem::take(&mut endpoint.ops) {
-                self.remove_op(id);
-            }
             let (link, side) = (endpoint.link, endpoint.side);
+            for id in std::mem::take(&mut endpoint.ops) {
+                if let Some(op) = self.remove_op(id) {
+                    self.lose_unread(&op.kind, link, side);
+                }
+            }
             if link == LinkId::MAX || !self.link(link).ends[side].attached {
                 continue;
             }
-            let end = &self.link(link).ends[side];
-            let (arrived, next) = (end.arrived, end.next_seq);
-            let lost = arrived + self.upto(u64::from(next.saturating_sub(arrived))) as u32;
-            let end = &mut self.link_mut(link).ends[side];
-            end.attached = false;
-            end.lost_from = end.lost_from.min(lost);
-            self.cut_landing(link, 1 - side);
+            self.link_mut(link).ends[side].attached = false;
             if !departed {
+                // Some of what is on the wire still arrives, by the seed.
+                let end = &self.link(link).ends[side];
+                let (arrived, next) = (end.arrived, end.next_seq);
+                let lost = arrived + self.upto(u64::from(next.saturating_sub(arrived))) as u32;
+                let end = &mut self.link_mut(link).ends[side];
+                end.lost_from = end.lost_from.min(lost);
+                self.cut_landing(link, 1 - side);
                 let other = self.link(link).ends[1 - side].port;
                 let fault = if self.is_alive(me) {
                     Fault::rail(Peer(me), Cause::Disconnected)

@@ -79,7 +79,8 @@ pub(crate) enum Report {
     Received(Peer),
     Completed(Descriptor, Result<(), Fault>),
     RmaCompleted(RmaDescriptor, Result<(), Fault>),
-    Landed(Peer, RecvRegion, Token, Result<(), Fault>),
+    /// With the length of the payload.
+    Landed(Peer, RecvRegion, Token, Result<usize, Fault>),
     Fault(Fault),
     Closed(Peer),
 }
