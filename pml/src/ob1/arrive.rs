@@ -4,6 +4,7 @@
 //! its turn (it came over another rail than the one before it), waits in bounded stores; what came before
 //! is dropped; what is for a life of the communicator that is over is answered, if anybody waits for an answer.
 
+use super::FT_TAG_MAX;
 use super::RailId;
 use super::comm::{Found, Parked};
 use super::engine::{Early, Engine};
@@ -11,7 +12,6 @@ use super::peer::{StreamIn, StreamTarget};
 use super::slots::{Key, NIL};
 use super::unexpected::{Body, Place, Unexpected};
 use super::wire::{self, Envelope, Frame, WireStatus};
-use super::FT_TAG_MAX;
 use ironweave_btl::{Cause, Fault, Header, Landing, Peer, RemoteKey, Token};
 
 /// What admission says of a match frame.
@@ -229,9 +229,9 @@ impl Engine {
         }
         let slot = there.take_posted(&mut self.recvs, source, tag);
         let length = match frame {
-            Frame::Rndv { length, .. } | Frame::Stream { length, .. } | Frame::Rget { length, .. } => {
-                length
-            }
+            Frame::Rndv { length, .. }
+            | Frame::Stream { length, .. }
+            | Frame::Rget { length, .. } => length,
             _ => payload.len() as u64,
         };
         if slot == NIL {
@@ -378,7 +378,8 @@ impl Engine {
             return self.malformed(from, "a fragment of no stream");
         };
         let end = offset + payload.len() as u64;
-        if open.stream != stream || open.rail != rail || open.offset != offset || end > open.length {
+        if open.stream != stream || open.rail != rail || open.offset != offset || end > open.length
+        {
             return self.malformed(from, "a fragment of another stream");
         }
         open.offset = end;
@@ -394,7 +395,8 @@ impl Engine {
                 }
             }
             StreamTarget::Unexpected(key) => {
-                if let Some(Unexpected { body: Body::Stream(held), .. }) = self.messages.get_mut(key)
+                if let Some(Unexpected { body: Body::Stream(held), .. }) =
+                    self.messages.get_mut(key)
                 {
                     held.extend(payload);
                 }
@@ -421,7 +423,8 @@ impl Engine {
     pub fn land(&mut self, rail: RailId, from: Peer, frame: Frame, payload_len: usize) -> Landing {
         let slot = match frame {
             Frame::Frag { receiver, offset } => {
-                let Some(recv) = self.claim_range(from, receiver, offset, payload_len as u64) else {
+                let Some(recv) = self.claim_range(from, receiver, offset, payload_len as u64)
+                else {
                     return Landing::Buffered; // `frame` will say why
                 };
                 let range = offset as usize..offset as usize + payload_len;

@@ -1,12 +1,12 @@
 //! Communicators: who is in one, where each direction of each pair stands, and how the id on the wire finds it.
 
 use super::failure::Failures;
+use super::lanes::{BY_SOURCE, POSTED};
 use super::list::List;
 use super::matching::Queues;
 use super::slots::{Key, NIL, Slots};
 use super::wire::Envelope;
 use super::{CommId, PmlError, RailId};
-use super::lanes::{BY_SOURCE, POSTED};
 use ironweave_btl::{Header, Peer};
 use std::collections::BTreeMap;
 

@@ -115,8 +115,7 @@ impl Payload {
                 let mut regions = SmallVec::new();
                 let mut start = 0;
                 for part in parts.iter() {
-                    let (from, until) =
-                        (range.start.max(start), range.end.min(start + part.len()));
+                    let (from, until) = (range.start.max(start), range.end.min(start + part.len()));
                     if from < until {
                         regions.push(part.part(from - start..until - start));
                     }
@@ -274,9 +273,8 @@ mod tests {
             }
             bytes
         };
-        let parts: Vec<_> =
-            lens.iter().enumerate().map(|(i, &n)| SendRegion::of_static(&BYTES[i * 7..][..n]));
-        let parts: Vec<_> = parts.collect();
+        let part = |(i, &n): (usize, &usize)| SendRegion::of_static(&BYTES[i * 7..][..n]);
+        let parts: Vec<_> = lens.iter().enumerate().map(part).collect();
         let flat = parts.iter().flat_map(|part| part.as_slice()).copied().collect();
         (Payload::List(parts.into()), flat)
     }

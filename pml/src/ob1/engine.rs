@@ -50,14 +50,13 @@ pub(super) struct Early {
 /// A put or get under way.
 pub(super) struct Rma {
     pub owner: RmaOwner,
-    pub rail: RailId,
     pub offset: u64,
     pub length: u64,
 }
 
 impl Rma {
     pub const fn vacant() -> Self {
-        Rma { owner: RmaOwner::None, rail: RailId(0), offset: 0, length: 0 }
+        Rma { owner: RmaOwner::None, offset: 0, length: 0 }
     }
 }
 
@@ -196,9 +195,11 @@ impl Engine {
     pub fn up(&mut self, rail: RailId, peer: Peer) {
         let state = self.peers.state(peer);
         state.known = true;
-        let others = state.rails.iter().filter(|r| r.state == RailState::Up).map(|r| {
-            r.given / u64::from(self.caps[usize::from(r.rail.0)].bandwidth_mbs)
-        });
+        let others = state
+            .rails
+            .iter()
+            .filter(|r| r.state == RailState::Up)
+            .map(|r| r.given / u64::from(self.caps[usize::from(r.rail.0)].bandwidth_mbs));
         // One that comes late gets its share from now on, not all until it has caught up.
         let level = others.min().unwrap_or(0);
         let row = state.rail_mut(rail);

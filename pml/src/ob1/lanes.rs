@@ -158,11 +158,10 @@ mod tests {
             let slot = lanes.find(pair(7, tag)).expect("it is busy").posted.head();
             assert_eq!(slot, tag as u32);
         }
-        let size = lanes.lanes.len();
         for tag in 1000..100_000 {
             lanes.lane(pair(ANY_SOURCE, -tag));
         }
-        assert_eq!(lanes.lanes.len(), size.max(512).min(size));
+        assert_eq!(lanes.lanes.len(), 512, "100 busy lanes, whatever came and went");
         assert!(lanes.find(pair(7, 99)).is_some());
         assert!(lanes.find(pair(8, 99)).is_none());
     }

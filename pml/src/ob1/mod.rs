@@ -241,9 +241,7 @@ impl<B: Btl> Ob1<B> {
             Kind::Recv => {
                 self.engine.recvs.get(key).is_none_or(|r| r.state >= RecvState::Interrupted)
             }
-            Kind::Send => {
-                self.engine.sends.get(key).is_none_or(|s| s.state == SendState::Complete)
-            }
+            Kind::Send => self.engine.sends.get(key).is_none_or(|s| s.state == SendState::Complete),
             Kind::Persistent => match self.engine.persistent.get(key).map(|p| &p.activity) {
                 Some(Activity::Running(request)) => self.is_complete(*request),
                 _ => true,
@@ -331,6 +329,13 @@ impl<B: Btl> Ob1<B> {
                 }
             }
         }
+    }
+
+    /// Whether [`suspects`](Ob1::suspects) has something to tell.
+    #[inline]
+    #[must_use]
+    pub fn has_suspects(&self) -> bool {
+        !self.engine.suspects.is_empty()
     }
 
     /// Faults of peers, and lost rails that cut a peer off, since the last call. The owner finds out what they mean; a proof

@@ -9,9 +9,20 @@ use ironweave_btl::Btl;
 
 /// The operation.
 pub(super) enum Operation {
-    Send { comm: CommId, mode: Mode, payload: Payload, dest: u32, tag: i32 },
+    Send {
+        comm: CommId,
+        mode: Mode,
+        payload: Payload,
+        dest: u32,
+        tag: i32,
+    },
     /// The buffer is with the engine while the receive is active.
-    Recv { comm: CommId, buffer: Option<Buffer>, source: Source, tag: TagMatch },
+    Recv {
+        comm: CommId,
+        buffer: Option<Buffer>,
+        source: Source,
+        tag: TagMatch,
+    },
     /// A free slot.
     Vacant,
 }
@@ -98,7 +109,10 @@ impl<B: Btl> Ob1<B> {
     /// Answers for a persistent request; inactive ones answer with the empty status.
     pub(super) fn test_persistent(&mut self, key: Key) -> Option<Completion> {
         let Some(persistent) = self.engine.persistent.get_mut(key) else {
-            return Some(Completion { status: Status::EMPTY, result: Err(PmlError::InvalidRequest) });
+            return Some(Completion {
+                status: Status::EMPTY,
+                result: Err(PmlError::InvalidRequest),
+            });
         };
         match std::mem::replace(&mut persistent.activity, Activity::Inactive) {
             Activity::Inactive => Some(Completion { status: Status::EMPTY, result: Ok(()) }),

@@ -8,9 +8,7 @@ use super::send::{Send, SendState, Write};
 use super::slots::Key;
 use super::wire::{self, Announce, Asked, Fin, Frag, Grant, Match, WireStatus, kinds};
 use super::{Mode, Ob1, PmlError, RailId};
-use ironweave_btl::{
-    Btl, Descriptor, Header, Peer, Refused, RmaDescriptor, RmaKind, Token,
-};
+use ironweave_btl::{Btl, Descriptor, Header, Peer, Refused, RmaDescriptor, RmaKind, Token};
 use zerocopy::IntoBytes;
 
 /// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
@@ -151,7 +149,9 @@ impl<B: Btl> Ob1<B> {
         }
         let eager = length <= caps.eager_limit && send.mode != Mode::Synchronous;
         let small = Match::new(kinds::MATCH, send.envelope);
-        if eager && length <= caps.max_zcopy && length >= ZCOPY_MIN
+        if eager
+            && length <= caps.max_zcopy
+            && length >= ZCOPY_MIN
             && let Some(payload) = send.payload.regions(0..length)
         {
             let token = Token(key.to_wire());
@@ -194,7 +194,9 @@ impl<B: Btl> Ob1<B> {
             let attempt = continue_stream(btl, send, first as u64, stream, lane, chunk);
             return engine.launched(key.slot, attempt);
         }
-        if engine.config.rdma && caps.get && length > 0
+        if engine.config.rdma
+            && caps.get
+            && length > 0
             && let Some(region) = send.payload.whole()
             && let Ok(remote) = btl.register_source(&region)
         {
@@ -248,7 +250,7 @@ impl<B: Btl> Ob1<B> {
             let Some(region) = region else { return engine.no_memory(key, offset) };
             if let Some(remote) = rdma.source {
                 let owner = RmaOwner::Recv(key);
-                let token = Token(engine.rmas.insert(Rma { owner, rail, offset, length }).to_wire());
+                let token = Token(engine.rmas.insert(Rma { owner, offset, length }).to_wire());
                 let kind = RmaKind::Get(region);
                 match btl.rma(RmaDescriptor { peer, kind, remote, remote_offset: offset, token }) {
                     Ok(()) => {
@@ -273,7 +275,13 @@ impl<B: Btl> Ob1<B> {
                 match btl.register_target(&region) {
                     Ok(remote) => {
                         rdma.next += length;
-                        rdma.targets.push(Target { offset, length, rail, key: remote, _region: region });
+                        rdma.targets.push(Target {
+                            offset,
+                            length,
+                            rail,
+                            key: remote,
+                            _region: region,
+                        });
                         recv.held += 1;
                         let asked = Asked {
                             sender: recv.sender,
@@ -324,9 +332,8 @@ impl<B: Btl> Ob1<B> {
                 let caps = &engine.caps[usize::from(rail.0)];
                 let btl = &mut self.rails[usize::from(rail.0)];
                 let header = Frag::new(receiver, range.start);
-                let zcopy = (range.end - range.start)
-                    .min(caps.fragment as u64)
-                    .min(caps.max_zcopy as u64);
+                let zcopy =
+                    (range.end - range.start).min(caps.fragment as u64).min(caps.max_zcopy as u64);
                 let place = range.start as usize..(range.start + zcopy) as usize;
                 let regions = if zcopy > 0 { send.payload.regions(place) } else { None };
                 let length = if let Some(payload) = regions {
@@ -425,7 +432,7 @@ fn begin_write<B: Btl>(
     let Write { rail, key: remote, offset, length } = write;
     let Some(region) = send.payload.whole() else { return Err(Some((offset, length))) };
     let region = region.part(offset as usize..(offset + length) as usize);
-    let rma = Rma { owner: RmaOwner::Send(key), rail, offset, length };
+    let rma = Rma { owner: RmaOwner::Send(key), offset, length };
     let token = Token(rmas.insert(rma).to_wire());
     let kind = RmaKind::Put(region);
     let descriptor = RmaDescriptor { peer: send.peer, kind, remote, remote_offset: 0, token };

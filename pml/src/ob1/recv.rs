@@ -102,7 +102,13 @@ impl Linked<POSTED> for Recv {
 
 impl Recv {
     #[inline]
-    pub fn new(comm: CommId, buffer: Buffer, source: Source, tag: TagMatch, blocking: bool) -> Self {
+    pub fn new(
+        comm: CommId,
+        buffer: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Self {
         let status = Status {
             source: if let Source::Rank(rank) = source { rank } else { Status::ANY },
             tag: if let TagMatch::Tag(tag) = tag { tag } else { Status::ANY_TAG },

@@ -5,10 +5,10 @@
 //! sends is held against what it was asked for: never more bytes than wanted, never beyond the buffer (law 9).
 
 use super::PmlError;
+use super::RailId;
 use super::engine::{Engine, RmaOwner};
 use super::recv::{Rdma, RecvState};
 use super::wire::{self, Asked, Fin, Grant, Nack, WireStatus, kinds};
-use super::RailId;
 use ironweave_btl::{Cause, Fault, Peer, RemoteKey, RmaDescriptor};
 
 impl Engine {
@@ -176,8 +176,9 @@ impl Engine {
         recv.held -= 1;
         match outcome {
             Ok(()) => recv.received += length,
-            Err(fault) if fault.scope == ironweave_btl::Scope::Operation
-                && fault.cause != Cause::Invalidated =>
+            Err(fault)
+                if fault.scope == ironweave_btl::Scope::Operation
+                    && fault.cause != Cause::Invalidated =>
             {
                 // The kernel or the device refuses this read: fragments always work.
                 if let Some(rdma) = &mut recv.rdma {

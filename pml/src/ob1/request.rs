@@ -113,15 +113,3 @@ pub enum Started {
     /// Under way.
     Pending(ReqId),
 }
-
-/// How far a request is, for both directions. The order is that of time: the transports let go of the buffer
-/// (`pml_complete`) before the user is told (`mpi_complete`), in error too (law 2).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Stage {
-    /// Under way: data or answers are still to come.
-    Active,
-    /// The outcome is decided; rails still hold parts of the buffer.
-    Draining,
-    /// No rail holds any part of the buffer, the outcome is decided: `pml_complete`, and with that `mpi_complete`.
-    Complete,
-}

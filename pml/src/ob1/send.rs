@@ -280,8 +280,9 @@ impl Engine {
                 send.sent += length;
                 WireStatus::Done
             }
-            Err(fault) if fault.scope == Scope::Operation
-                && fault.cause != ironweave_btl::Cause::Invalidated =>
+            Err(fault)
+                if fault.scope == Scope::Operation
+                    && fault.cause != ironweave_btl::Cause::Invalidated =>
             {
                 WireStatus::Failed
             }
@@ -314,7 +315,10 @@ impl Engine {
     /// Answers for a send that is complete, and frees it.
     pub fn test_send(&mut self, key: Key) -> Option<Completion> {
         let Some(send) = self.sends.get_mut(key) else {
-            return Some(Completion { status: Status::EMPTY, result: Err(PmlError::InvalidRequest) });
+            return Some(Completion {
+                status: Status::EMPTY,
+                result: Err(PmlError::InvalidRequest),
+            });
         };
         if send.state != SendState::Complete {
             return None;

@@ -89,10 +89,7 @@ impl<B: Btl> Ob1<B> {
         }
         let peer = there.member(dest)?.peer;
         let (rank, to_self) = (there.rank, peer == engine.config.me);
-        if mode == Mode::Ready
-            && to_self
-            && there.find_posted(&engine.recvs, rank, tag) == NIL
-        {
+        if mode == Mode::Ready && to_self && there.find_posted(&engine.recvs, rank, tag) == NIL {
             return Err(PmlError::NotReady);
         }
         let state = engine.peers.state(peer);
@@ -155,9 +152,8 @@ impl Engine {
     /// A new communicator may have members that failed before.
     pub fn inherit_failures(&mut self, comm: CommId) {
         let Ok(there) = self.comms.get(comm) else { return };
-        let ended = |peer| {
-            self.peers.get(peer).is_some_and(|state| matches!(state.life, Life::Ended(_)))
-        };
+        let ended =
+            |peer| self.peers.get(peer).is_some_and(|state| matches!(state.life, Life::Ended(_)));
         let failed: Vec<u32> = (0..)
             .zip(&there.members)
             .filter(|(_, member)| ended(member.peer))

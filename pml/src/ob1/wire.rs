@@ -108,7 +108,9 @@ impl WireStatus {
 }
 
 /// What a message is matched by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Match {
     /// One of [`kinds`].
@@ -128,7 +130,9 @@ pub struct Match {
 }
 
 /// RNDV, RGET and STREAM.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Announce {
     /// As in MATCH.
@@ -140,7 +144,9 @@ pub struct Announce {
 }
 
 /// ACK and PUT.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Grant {
     /// One of [`kinds`].
@@ -162,7 +168,9 @@ pub struct Grant {
 }
 
 /// FRAG.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Frag {
     /// One of [`kinds`].
@@ -178,7 +186,9 @@ pub struct Frag {
 }
 
 /// FIN.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Fin {
     /// One of [`kinds`].
@@ -198,7 +208,9 @@ pub struct Fin {
 }
 
 /// NACK.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 pub struct Nack {
     /// One of [`kinds`].
@@ -241,6 +253,7 @@ pub struct Envelope {
 
 /// A decoded frame. Lengths agree with each other and with the payload; tokens are only numbers yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "fields are named as in the pictures above")]
 pub enum Frame {
     /// The payload is the message.
     Match(Envelope),
@@ -312,7 +325,9 @@ fn envelope(header: &Match) -> Envelope {
     }
 }
 
-fn exact<T: FromBytes + Immutable + KnownLayout + Unaligned>(bytes: &[u8]) -> Result<&T, Malformed> {
+fn exact<T: FromBytes + Immutable + KnownLayout + Unaligned>(
+    bytes: &[u8],
+) -> Result<&T, Malformed> {
     T::ref_from_bytes(bytes).map_err(|_| "header length")
 }
 
