@@ -46,6 +46,9 @@ pub static TABLE: &[Def] = &[
         "Largest message sent without asking first; 0 takes each transport's own limit."),
     row("pml_ob1_pipeline_depth", Kind::Count(1, 1024), "8",
         "Fragments of a rendezvous under way at once on each rail."),
+
+    row("rte_host_timeout", Kind::Duration, "10s",
+        "How long another host may be unreachable before its ranks count as failed (whole seconds, at least 3s)."),
 ];
 
 /// Environment variables with our prefix that are not parameters.
