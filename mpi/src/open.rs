@@ -1,0 +1,92 @@
+//! Opens the transports that the parameters select, and decides how a process waits.
+
+use crate::rails::Rail;
+use crate::{Error, Result};
+use ironweave_btl::{Loopback, Peer};
+use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
+use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
+use ironweave_pml::ob1::{Config, Ob1};
+use ironweave_rte::Job;
+use std::time::Duration;
+
+/// The PML of this process over the selected rails.
+pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
+    let params = job.params();
+    let me = Peer(job.rank());
+    let mut config = Config::new(me);
+    config.eager_limit = match params.number("pml_ob1_eager_limit") {
+        0 => None,
+        limit => Some(usize::try_from(limit).unwrap_or(usize::MAX)),
+    };
+    let mut pml = Ob1::new(config);
+    let selected = params.selection("btl");
+    if selected.allows("self") {
+        pml.add_btl(Rail::Loopback(Box::new(Loopback::new(me))));
+    }
+    if selected.allows("shm") && job.local_ranks().nth(1).is_some() {
+        pml.add_btl(Rail::Shm(Box::new(shm(job)?)));
+    }
+    if selected.allows("tcp") && job.size() > 1 {
+        for rail in tcp(job)? {
+            pml.add_btl(Rail::Tcp(Box::new(rail)));
+        }
+    }
+    Ok(pml)
+}
+
+fn shm(job: &Job) -> Result<Shm> {
+    let params = job.params();
+    let mut config = ShmConfig::new(Peer(job.rank()), job.id(), job.secret());
+    config.ring_bytes = params.number("btl_shm_ring_size") as usize;
+    config.single_copy = match params.text("btl_shm_single_copy") {
+        "cma" => SingleCopy::Cma,
+        "none" => SingleCopy::None,
+        _ => SingleCopy::Auto,
+    };
+    config.oversubscribed = ranks_per_core(job) > 1;
+    Shm::open(config).map_err(|error| Error::Transport(error.to_string()))
+}
+
+fn tcp(job: &Job) -> Result<Vec<Tcp>> {
+    let params = job.params();
+    let selectors = |name: &str| -> Result<Vec<Selector>> {
+        let wrong = |error: SelectorError| Error::Rte(format!("{name}: {error}"));
+        params.list(name).iter().map(|text| text.parse().map_err(wrong)).collect()
+    };
+    let size = |name: &str| match params.number(name) {
+        0 => None,
+        bytes => Some(bytes as usize),
+    };
+    let config = TcpConfig {
+        me: Peer(job.rank()),
+        secret: job.secret(),
+        job: job.id().to_owned(),
+        include: selectors("btl_tcp_if_include")?,
+        exclude: selectors("btl_tcp_if_exclude")?,
+        links: params.number("btl_tcp_links") as u16,
+        connect_timeout: params.duration("btl_tcp_connect_timeout"),
+        user_timeout: params.duration("btl_tcp_user_timeout"),
+        keepalive_idle: params.duration("btl_tcp_keepalive"),
+        sndbuf: size("btl_tcp_sndbuf"),
+        rcvbuf: size("btl_tcp_rcvbuf"),
+        ..TcpConfig::default()
+    };
+    Tcp::open_all(config).map_err(|error| Error::Transport(error.to_string()))
+}
+
+/// How many ranks of this host there are for each core that they share, rounded up.
+fn ranks_per_core(job: &Job) -> usize {
+    job.local_ranks().count().div_ceil(job.cores())
+}
+
+/// Polls in vain before a waiting process offers its core to others. With a core for each rank that is only a
+/// courtesy to whoever else runs here; with fewer cores the message may be waiting for this very core.
+pub(crate) fn spin(job: &Job) -> u32 {
+    if ranks_per_core(job) > 1 { 20 } else { 20_000 }
+}
+
+/// After how long a wait in vain tells on stderr what it waits for: `IRONWEAVE_WATCHDOG`, in seconds.
+pub(crate) fn watchdog() -> Option<Duration> {
+    let seconds = std::env::var("IRONWEAVE_WATCHDOG").ok()?;
+    seconds.parse().ok().map(Duration::from_secs_f64)
+}

@@ -1,0 +1,255 @@
+//! Thread levels (MPI standard 5.0, 11.6): who may call the engine when.
+//!
+//! [`Single`] has no lock anywhere: its handles cannot leave their thread. With [`Multiple`], any thread may call. One
+//! thread at a time drives the engine; an operation of another thread is put in a queue (crossbeam's) and started by
+//! whoever drives it next, so that nobody waits for a lock to start one, and every waiting thread drives the engine when
+//! it is free.
+
+use crate::engine::{Engine, Idle};
+use crate::message::Status;
+use crate::{Error, Result};
+use crossbeam_queue::SegQueue;
+use ironweave_pml::ob1::{self, Buffer, CommId, Mode, Payload, ReqId, Source, Started, TagMatch};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
+
+/// An operation that can wait in the queue.
+pub enum Operation {
+    Send { comm: CommId, mode: Mode, data: Payload, dest: u32, tag: i32 },
+    Recv { comm: CommId, into: Buffer, source: Source, tag: TagMatch, blocking: bool },
+}
+
+impl Operation {
+    fn start(self, engine: &mut Engine) -> Result<Started> {
+        match self {
+            Operation::Send { comm, mode, data, dest, tag } => {
+                engine.resolving(|pml| pml.send(comm, mode, &data, dest, tag))
+            }
+            Operation::Recv { comm, into, source, tag, blocking } => {
+                let request = if blocking {
+                    engine.pml.recv_blocking(comm, into, source, tag)
+                } else {
+                    engine.pml.recv(comm, into, source, tag)
+                };
+                Ok(Started::Pending(request?))
+            }
+        }
+    }
+}
+
+/// A thread level. Sealed: [`Single`] and [`Multiple`] are all there is.
+pub trait Threading: sealed::Sealed + Sized + 'static {
+    /// What holds the engine.
+    #[doc(hidden)]
+    type Handle: Handle;
+}
+
+/// One thread uses the world: no lock, no atomic instruction. Handles are neither `Send` nor `Sync`.
+#[derive(Debug)]
+pub struct Single;
+
+/// Any thread may use the world at any time (`MPI_THREAD_MULTIPLE`).
+#[derive(Debug)]
+pub struct Multiple;
+
+impl Threading for Single {
+    type Handle = SingleHandle;
+}
+
+impl Threading for Multiple {
+    type Handle = MultipleHandle;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Single {}
+    impl Sealed for super::Multiple {}
+}
+
+/// An operation that was handed over: started, or in the queue.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct Ticket(State);
+
+#[derive(Clone)]
+enum State {
+    Started(Started),
+    Queued(Arc<OnceLock<Result<Started>>>),
+}
+
+/// How the engine is reached.
+#[doc(hidden)]
+
+pub trait Handle: Clone {
+    fn new(engine: Engine) -> Self;
+
+    /// Runs `call` on the engine; waits for the engine when another thread drives it. After a panic inside the engine
+    /// nobody gets at it any more: memory lent to it is then out of its reach for good.
+    fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R>;
+
+    /// Starts `operation` now, or hands it to the thread that drives the engine.
+    fn start(&self, operation: Operation) -> Result<Ticket>;
+
+    /// Drives the engine until `done` has an answer.
+    fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R>;
+}
+
+impl Ticket {
+    /// How the operation was started; `None` while it is in the queue.
+    pub(crate) fn started(&self) -> Option<Result<Started>> {
+        match &self.0 {
+            State::Started(started) => Some(Ok(*started)),
+            State::Queued(slot) => slot.get().cloned(),
+        }
+    }
+
+    /// The end of the operation; `None` while it is under way.
+    #[inline]
+    pub(crate) fn poll(&self, engine: &mut Engine) -> Option<Result<Status>> {
+        match self.started()? {
+            Err(error) => Some(Err(error)),
+            Ok(Started::Done) => Some(Ok(ob1::Status::EMPTY.into())),
+            Ok(Started::Pending(request)) => {
+                let completion = engine.pml.test(request)?;
+                Some(completion.result.map(|()| completion.status.into()).map_err(Error::from))
+            }
+        }
+    }
+
+    /// The request, when it was started and is not known to be complete.
+    pub(crate) fn request(&self) -> Option<ReqId> {
+        match self.started() {
+            Some(Ok(Started::Pending(request))) => Some(request),
+            _ => None,
+        }
+    }
+}
+
+/// The handle of [`Single`].
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct SingleHandle(Rc<RefCell<Guarded>>);
+
+/// The engine, and whether a call into it never returned.
+struct Guarded {
+    engine: Engine,
+    /// Set while a call is under way; a panic leaves it set.
+    entered: bool,
+}
+
+impl Handle for SingleHandle {
+    fn new(engine: Engine) -> Self {
+        SingleHandle(Rc::new(RefCell::new(Guarded { engine, entered: false })))
+    }
+
+    #[inline]
+    fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R> {
+        let mut guarded = self.0.borrow_mut();
+        if guarded.entered {
+            return Err(Error::Poisoned);
+        }
+        guarded.entered = true;
+        let answer = call(&mut guarded.engine);
+        guarded.entered = false;
+        answer
+    }
+
+    #[inline]
+    fn start(&self, operation: Operation) -> Result<Ticket> {
+        self.with(|engine| Ok(Ticket(State::Started(operation.start(engine)?))))
+    }
+
+    #[inline]
+    fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
+        self.with(|engine| engine.wait(done))
+    }
+}
+
+/// The handle of [`Multiple`].
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct MultipleHandle(Arc<Shared>);
+
+struct Shared {
+    /// Poisoned by a panic inside the engine, which is how nobody gets at it any more.
+    engine: Mutex<Engine>,
+    posted: SegQueue<Posted>,
+    spin: u32,
+}
+
+struct Posted {
+    operation: Operation,
+    slot: Arc<OnceLock<Result<Started>>>,
+}
+
+impl Shared {
+    /// Starts what other threads posted, in the order in which each posted it.
+    fn drain(&self, engine: &mut Engine) {
+        while let Some(Posted { operation, slot }) = self.posted.pop() {
+            let started = operation.start(engine);
+            // The poster keeps its own slot and nobody else fills it.
+            let _ = slot.set(started);
+        }
+    }
+}
+
+impl Handle for MultipleHandle {
+    fn new(engine: Engine) -> Self {
+        let spin = engine.spin;
+        MultipleHandle(Arc::new(Shared {
+            engine: Mutex::new(engine),
+            posted: SegQueue::new(),
+            spin,
+        }))
+    }
+
+    fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R> {
+        let mut engine = self.0.engine.lock().map_err(|_| Error::Poisoned)?;
+        self.0.drain(&mut engine);
+        call(&mut engine)
+    }
+
+    fn start(&self, operation: Operation) -> Result<Ticket> {
+        match self.0.engine.try_lock() {
+            Ok(mut engine) => {
+                self.0.drain(&mut engine);
+                Ok(Ticket(State::Started(operation.start(&mut engine)?)))
+            }
+            Err(TryLockError::WouldBlock) => {
+                let slot = Arc::new(OnceLock::new());
+                self.0.posted.push(Posted { operation, slot: Arc::clone(&slot) });
+                Ok(Ticket(State::Queued(slot)))
+            }
+            Err(TryLockError::Poisoned(_)) => Err(Error::Poisoned),
+        }
+    }
+
+    fn wait<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
+        let mut idle = Idle::new(self.0.spin, crate::open::watchdog());
+        loop {
+            let events = match self.0.engine.try_lock() {
+                Ok(mut engine) => {
+                    self.0.drain(&mut engine);
+                    if let Some(answer) = done(&mut engine) {
+                        return answer;
+                    }
+                    engine.progress()
+                }
+                Err(TryLockError::WouldBlock) => 0,
+                Err(TryLockError::Poisoned(_)) => return Err(Error::Poisoned),
+            };
+            match events {
+                0 => {
+                    if idle.pause() {
+                        self.with(|engine| {
+                            engine.dump_to_stderr();
+                            Ok(())
+                        })?;
+                    }
+                }
+                _ => idle.reset(),
+            }
+        }
+    }
+}
