@@ -7,6 +7,7 @@
 use super::link::{self, Link, Stranger, Verdict};
 use super::pollset::{PollSet, Token};
 use super::run::{LaunchError, Options};
+use crate::params::Params;
 use crate::pmi::text;
 use crate::secret::{self, Secret};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -53,6 +54,7 @@ pub fn host_name() -> String {
 /// In words: no agent, an agent that ended early, a port in use, a daemon that never reported.
 pub fn start_daemons(
     options: &Options,
+    params: &Params,
     secret: &Secret,
     remote: &[(usize, String)],
 ) -> Result<(Agents, HashMap<usize, Link>), LaunchError> {
@@ -64,11 +66,17 @@ pub fn start_daemons(
     let port = listener.local_addr().map_err(|e| LaunchError::new("no address", e))?.port();
     let addresses: Vec<_> =
         own_addresses().iter().map(|ip| SocketAddr::new(*ip, port).to_string()).collect();
+    let patience = params.duration("rte_host_timeout");
     for (node, host) in remote {
-        let line = format!("{GREETING} {node} {} {}\n", text::encode(secret), addresses.join(","));
+        let line = format!(
+            "{GREETING} {node} {} {} {}\n",
+            text::encode(secret),
+            patience.as_secs(),
+            addresses.join(",")
+        );
         agents.agents.push(Agent::start(*node, host, &options.agent, &line)?);
     }
-    let links = agents.wait_for_daemons(&listener, secret)?;
+    let links = agents.wait_for_daemons(&listener, secret, patience)?;
     Ok((agents, links))
 }
 
@@ -144,6 +152,7 @@ impl Agents {
         &mut self,
         listener: &TcpListener,
         secret: &Secret,
+        patience: Duration,
     ) -> Result<HashMap<usize, Link>, LaunchError> {
         let deadline = Instant::now() + REPORT;
         let mut links: HashMap<usize, Link> = HashMap::new();
@@ -176,7 +185,7 @@ impl Agents {
                     }
                     Token::Stranger(id) => {
                         let Some(stranger) = strangers.remove(&id) else { continue };
-                        match stranger.judge(secret) {
+                        match stranger.judge(secret, patience) {
                             Verdict::Waiting(stranger) => drop(strangers.insert(id, stranger)),
                             Verdict::Refused(why) => {
                                 tracing::warn!(why, "a connection was refused");

@@ -25,6 +25,8 @@ const HANDSHAKE: Duration = Duration::from_secs(20);
 struct Invitation {
     node: u32,
     secret: Secret,
+    /// How long the launcher's host may be silent before it counts as lost.
+    patience: Duration,
     addresses: Vec<SocketAddr>,
 }
 
@@ -95,9 +97,10 @@ fn parse(line: &str) -> Option<Invitation> {
     }
     let node = words.next()?.parse().ok()?;
     let secret = text::decode(words.next()?)?.try_into().ok()?;
+    let patience = Duration::from_secs(words.next()?.parse().ok()?);
     let addresses: Option<Vec<_>> =
         words.next()?.split(',').map(|address| address.parse().ok()).collect();
-    Some(Invitation { node, secret, addresses: addresses? })
+    Some(Invitation { node, secret, patience, addresses: addresses? })
 }
 
 fn connect(invitation: &Invitation) -> Result<Link, LaunchError> {
@@ -105,7 +108,8 @@ fn connect(invitation: &Invitation) -> Result<Link, LaunchError> {
     let mut reasons = Vec::new();
     for address in &invitation.addresses {
         let met = TcpStream::connect_timeout(address, CONNECT).and_then(|stream| {
-            link::prove_to_head(stream, &invitation.secret, &nonce, invitation.node, HANDSHAKE)
+            let Invitation { node, secret, patience, .. } = invitation;
+            link::prove_to_head(stream, secret, &nonce, *node, HANDSHAKE, *patience)
         });
         match met {
             Ok(link) => return Ok(link),
@@ -122,16 +126,17 @@ mod tests {
     #[test]
     fn an_invitation_is_read_and_anything_else_refused() {
         let hex = "ab".repeat(32);
-        let good = format!("{GREETING} 3 {hex} 10.0.0.1:5,[fd00::1]:5\n");
+        let good = format!("{GREETING} 3 {hex} 9 10.0.0.1:5,[fd00::1]:5\n");
         let invitation = parse(&good).unwrap();
         assert_eq!((invitation.node, invitation.secret), (3, [0xab; 32]));
         assert_eq!(invitation.addresses.len(), 2);
         for wrong in [
             String::new(),
             "hello".into(),
-            format!("{GREETING} 3 abcd 10.0.0.1:5"),
-            format!("{GREETING} x {hex} 10.0.0.1:5"),
-            format!("{GREETING} 3 {hex} nowhere"),
+            format!("{GREETING} 3 abcd 9 10.0.0.1:5"),
+            format!("{GREETING} x {hex} 9 10.0.0.1:5"),
+            format!("{GREETING} 3 {hex} 9 nowhere"),
+            format!("{GREETING} 3 {hex} long 10.0.0.1:5"),
         ] {
             assert_eq!(parse(&wrong), None, "{wrong}");
         }

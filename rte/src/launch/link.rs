@@ -27,9 +27,6 @@ const MAGIC: [u8; 4] = *b"IWD1";
 pub const HELLO: usize = 4 + 4 + 32 + 32;
 /// The longest message taken. An environment with arguments stays far below.
 const MAX_FRAME: usize = 32 << 20;
-/// How long a silent peer's host is believed to be alive.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// A proven connection; non-blocking.
 #[derive(Debug)]
 pub struct Link {
@@ -53,21 +50,26 @@ pub enum LinkError {
 }
 
 impl Link {
-    /// Takes over a connection whose other side has proven itself.
+    /// Takes over a connection whose other side has proven itself. It counts as lost when the other
+    /// host's system has not answered for `patience` (rounded to seconds, at least three).
     ///
     /// # Errors
     /// A socket option is refused.
-    pub fn new(stream: TcpStream) -> io::Result<Link> {
+    pub fn new(stream: TcpStream, patience: Duration) -> io::Result<Link> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
         // A host that vanishes says nothing: probe it, and bound the unacknowledged.
         sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, Duration::from_secs(2))?;
-        sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(2))?;
-        sockopt::set_tcp_keepcnt(&stream, 4)?;
-        sockopt::set_tcp_user_timeout(&stream, PATIENCE.as_millis() as u32)?;
+        let seconds = patience.as_secs().clamp(3, 3600);
+        let probes = (seconds - 1).min(4);
+        let interval = Duration::from_secs((seconds / (probes + 1)).max(1));
+        sockopt::set_tcp_keepidle(&stream, interval)?;
+        sockopt::set_tcp_keepintvl(&stream, interval)?;
+        sockopt::set_tcp_keepcnt(&stream, probes as u32)?;
+        // It rules over the number of probes once data is under way, and over theirs too.
+        sockopt::set_tcp_user_timeout(&stream, seconds as u32 * 1000)?;
         Ok(Link { stream, received: Vec::new(), unsent: Vec::new() })
     }
 
@@ -186,6 +188,7 @@ pub fn prove_to_head(
     nonce_d: &Secret,
     host: u32,
     timeout: Duration,
+    patience: Duration,
 ) -> io::Result<Link> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
@@ -208,7 +211,7 @@ pub fn prove_to_head(
         let words = "who answers is not the launcher of this job: it does not hold the secret";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, words));
     }
-    Link::new(stream)
+    Link::new(stream, patience)
 }
 
 /// The head's side of a connection that has not proven itself yet; non-blocking.
@@ -244,7 +247,7 @@ impl Stranger {
     }
 
     /// Reads what it has said and judges it.
-    pub fn judge(mut self, secret: &Secret) -> Verdict {
+    pub fn judge(mut self, secret: &Secret, patience: Duration) -> Verdict {
         while self.filled < HELLO {
             match self.stream.read(&mut self.hello[self.filled..]) {
                 Ok(0) => return Verdict::Refused("it closed the connection"),
@@ -273,7 +276,11 @@ impl Stranger {
             return Verdict::Refused("it does not hold the job's secret");
         }
         let answer = proof(secret, Role::Head, &self.nonce_h, &nonce_d, host);
-        match self.stream.write_all(answer.as_bytes()).and_then(|()| Link::new(self.stream)) {
+        match self
+            .stream
+            .write_all(answer.as_bytes())
+            .and_then(|()| Link::new(self.stream, patience))
+        {
             Ok(link) => Verdict::Daemon(host, link),
             Err(_) => Verdict::Refused("its connection broke"),
         }
@@ -308,13 +315,14 @@ mod tests {
 
     fn meet(head_secret: Secret, daemon_secret: Secret) -> (Verdict, io::Result<Link>) {
         let (client, server) = connected();
-        let daemon =
-            std::thread::spawn(move || prove_to_head(client, &daemon_secret, &[7; 32], 3, WAIT));
+        let daemon = std::thread::spawn(move || {
+            prove_to_head(client, &daemon_secret, &[7; 32], 3, WAIT, WAIT)
+        });
         let mut verdict = Verdict::Waiting(Stranger::greet(server, [9; 32]).unwrap());
         while let Verdict::Waiting(stranger) = verdict {
             let mut fds = [rustix::event::PollFd::new(&stranger, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, None).unwrap();
-            verdict = stranger.judge(&head_secret);
+            verdict = stranger.judge(&head_secret, WAIT);
         }
         (verdict, daemon.join().unwrap())
     }
@@ -350,12 +358,12 @@ mod tests {
         client.shutdown(std::net::Shutdown::Write).unwrap();
         let mut verdict = Verdict::Waiting(stranger);
         while let Verdict::Waiting(stranger) = verdict {
-            verdict = stranger.judge(&[1; 32]);
+            verdict = stranger.judge(&[1; 32], WAIT);
         }
         assert!(matches!(verdict, Verdict::Refused(_)));
 
         let (mut client, server) = connected();
-        let mut link = Link::new(server).unwrap();
+        let mut link = Link::new(server, WAIT).unwrap();
         client.write_all(&u32::MAX.to_le_bytes()).unwrap();
         let mut got: Vec<Down> = Vec::new();
         let error = loop {

@@ -124,6 +124,9 @@ pub enum Down {
     StdinEnd,
     /// So many bytes of output have been taken.
     OutputTaken(usize),
+    /// Nobody reads this output any more: close the ranks' ends, so that they see it as they would
+    /// without a launcher.
+    OutputClosed(Stream),
     /// Pass this signal to every rank.
     Signal(i32),
     /// End every rank: politely, then not.

@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// How long ranks have between the polite signal and the last one.
 const POLITE: Duration = Duration::from_secs(2);
+/// How often a rank's PMI socket is read in one turn: more than its buffer holds, so that all a dead
+/// rank said is read, and few enough that one that never stops talking does not hold up the rest.
+const PMI_READS: usize = 128;
 /// How long after everything has ended a pipe without data may stay open: something that left its
 /// process group holds it.
 const DRAIN: Duration = Duration::from_millis(300);
@@ -184,6 +187,11 @@ impl Node {
             Down::OutputTaken(bytes) => {
                 self.credit = self.credit.saturating_add(bytes).min(OUTPUT_WINDOW);
             }
+            Down::OutputClosed(stream) => {
+                for index in 0..self.ranks.len() {
+                    self.close_output(index, usize::from(stream == Stream::Err));
+                }
+            }
             Down::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.signal_all(signal);
@@ -333,15 +341,18 @@ impl Node {
         let Some(pmi) = &mut rank.pmi else { return };
         let mut requests = Vec::new();
         let mut buffer = [0u8; 4096];
-        let open = loop {
+        let mut open = true;
+        for _ in 0..PMI_READS {
             match rustix::io::read(&pmi.socket, &mut buffer) {
-                Ok(0) => break false,
-                Ok(length) => pmi.server.feed(&buffer[..length], &mut requests),
+                Ok(length) if length > 0 => pmi.server.feed(&buffer[..length], &mut requests),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break true,
-                Err(_) => break false,
+                Err(Errno::AGAIN) => break,
+                Ok(_) | Err(_) => {
+                    open = false;
+                    break;
+                }
             }
-        };
+        }
         let open = flush(pmi) && open;
         for request in requests {
             match request {

@@ -27,6 +27,7 @@ pub struct Output {
     sinks: [Sink; 2],
     held: HashMap<(u32, Stream), Vec<u8>>,
     tag_width: Option<usize>,
+    by_line: bool,
     owed: Vec<(usize, usize)>,
 }
 
@@ -35,7 +36,17 @@ struct Sink {
     target: Target,
     queue: VecDeque<u8>,
     chunk: usize,
-    closed: bool,
+    state: Reader,
+}
+
+/// Who reads what a sink writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    There,
+    /// Gone, and nobody has been told.
+    Left,
+    /// Gone; ranks have been told.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -64,6 +75,8 @@ impl Output {
             ],
             held: HashMap::new(),
             tag_width: tag.then_some(digits),
+            // One rank alone tears nobody's line: its prompts show at once.
+            by_line: tag || size > 1,
             owed: Vec::new(),
         }
     }
@@ -80,7 +93,7 @@ impl Output {
             rest = after;
         }
         held.extend_from_slice(rest);
-        if held.len() >= HELD {
+        if held.len() >= HELD || (!self.by_line && !held.is_empty()) {
             self.line(rank, stream, &[&held]);
             held.clear();
         }
@@ -118,6 +131,18 @@ impl Output {
         }
     }
 
+    /// The streams whose reader has gone since the last call.
+    pub fn left(&mut self) -> Vec<Stream> {
+        let streams = [Stream::Out, Stream::Err];
+        let left = self.sinks.iter_mut().zip(streams).filter_map(|(sink, stream)| {
+            (sink.state == Reader::Left).then(|| {
+                sink.state = Reader::Gone;
+                stream
+            })
+        });
+        left.collect()
+    }
+
     /// Whether nothing waits to be written.
     pub fn is_empty(&self) -> bool {
         self.sinks.iter().all(|sink| sink.queue.is_empty())
@@ -151,11 +176,11 @@ impl Sink {
         let is_file = rustix::fs::fstat(&target)
             .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file());
         let chunk = if is_file { LARGE } else { ATOMIC };
-        Sink { target, queue: VecDeque::new(), chunk, closed: false }
+        Sink { target, queue: VecDeque::new(), chunk, state: Reader::There }
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        if !self.closed {
+        if self.state == Reader::There {
             self.queue.extend(bytes);
         }
     }
@@ -167,9 +192,10 @@ impl Sink {
             Ok(length) => drop(self.queue.drain(..length)),
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => {
-                // Our reader is gone (a closed pipe, a full disk): ranks run on, unheard.
-                tracing::warn!(%error, "output is dropped from here on");
-                self.closed = true;
+                if error != Errno::PIPE {
+                    tracing::warn!(%error, "output cannot be written");
+                }
+                self.state = Reader::Left;
                 self.queue = VecDeque::new();
             }
         }
@@ -206,8 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_not_held_for_ever_and_a_full_queue_pays_no_credit() {
+    fn a_rank_alone_is_heard_at_once() {
         let mut output = Output::new(1, false);
+        output.take(0, 0, Stream::Out, b"a\nname? ");
+        assert_eq!(said(&output, 0), "a\nname? ");
+    }
+
+    #[test]
+    fn an_endless_line_is_not_held_for_ever_and_a_full_queue_pays_no_credit() {
+        let mut output = Output::new(2, false);
         output.take(0, 0, Stream::Out, &vec![b'a'; HELD]);
         assert_eq!(said(&output, 0).len(), HELD);
         output.take(0, 0, Stream::Out, &vec![b'\n'; QUEUED]);

@@ -101,7 +101,7 @@ pub fn run(options: &Options) -> Result<u8, LaunchError> {
     if options.ranks == 0 {
         return Err(LaunchError("-n 0: a job has at least one rank".into()));
     }
-    sources::load(&options.mca).map_err(|error| LaunchError(error.to_string()))?;
+    let params = sources::load(&options.mca).map_err(|error| LaunchError(error.to_string()))?;
     let here = agent::host_name();
     let hosts = match options.hosts.is_empty() {
         true => vec![(here.clone(), options.ranks)],
@@ -117,7 +117,7 @@ pub fn run(options: &Options) -> Result<u8, LaunchError> {
         .filter(|(_, (name, _))| !is_here(name))
         .map(|(index, (name, _))| (index, name.clone()))
         .collect();
-    let (agents, mut links) = agent::start_daemons(options, &secret, &remote)?;
+    let (agents, mut links) = agent::start_daemons(options, &params, &secret, &remote)?;
 
     let counts: Vec<u32> = hosts.iter().map(|(_, count)| *count).collect();
     let kvs = HashMap::from([
@@ -245,6 +245,10 @@ impl Launcher {
             }
             for (node, bytes) in self.output.taken() {
                 self.order(node, Down::OutputTaken(bytes));
+            }
+            for stream in self.output.left() {
+                self.carry_out(vec![(To::All, Down::OutputClosed(stream))]);
+                quiet = false;
             }
             if quiet {
                 return;

@@ -159,6 +159,21 @@ fn a_killed_daemon_is_a_lost_host_to_the_others() {
 }
 
 #[test]
+fn an_unreachable_host_is_lost_to_both_sides() {
+    let Some(hosts) = hosts("an_unreachable_host_is_lost_to_both_sides", 2) else { return };
+    let args = "-n 2 --mca rte_host_timeout 3s";
+    let mut job = hosts.run(1, args, "join fence pid failures:1 finalize 0/exit:5");
+    let cut_off: u32 = job.expect("pid 1").parse().expect("a number");
+    job.expect("pid 0");
+    ip(&format!("-n {} link set eth0 down", hosts.names[1])).expect("link down");
+    let outcome = job.outcome();
+    assert_code(&outcome, 5);
+    assert_eq!(outcome.count("0 sees rank 1: its host is lost"), 1, "{outcome:?}");
+    // Fail-stop: the other side of the cut ends its ranks as well.
+    wait_gone(cut_off);
+}
+
+#[test]
 fn a_killed_launcher_takes_every_host_with_it() {
     let Some(hosts) = hosts("a_killed_launcher_takes_every_host_with_it", 2) else { return };
     let mut job = hosts.run(1, "-n 2", "join fence child pid sleep:60000");

@@ -112,6 +112,15 @@ fn input_nobody_reads_holds_nothing_up() {
 }
 
 #[test]
+fn ranks_whose_reader_has_gone_learn_it() {
+    let pipe = format!("{} run -n 2 yes | head -n 1; echo ended", ironweave().display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &pipe]);
+    let outcome = Job::spawn(command, Stdio::null()).outcome();
+    assert_eq!(outcome.out, ["y", "ended"]);
+}
+
+#[test]
 fn signals_are_passed_on_to_every_rank() {
     for (signal, number) in [(Signal::USR1, 10), (Signal::USR2, 12), (Signal::TERM, 15)] {
         let mut job = run_probe("-n 2", &format!("join catch:{number} finalize"));

@@ -70,8 +70,8 @@ fn a_daemon_that_is_not_ours_is_refused() {
     // Replaces the secret (the third word) on its way to the daemon.
     let zeros = "0".repeat(64);
     let script = format!(
-        "#!/bin/sh\nread greeting node secret addresses\nshift\n\
-         echo $greeting $node {zeros} $addresses | \"$@\"\n"
+        "#!/bin/sh\nread greeting node secret rest\nshift\n\
+         echo $greeting $node {zeros} $rest | \"$@\"\n"
     );
     std::fs::write(&agent, script).expect("write");
     std::fs::set_permissions(&agent, PermissionsExt::from_mode(0o755)).expect("chmod");
