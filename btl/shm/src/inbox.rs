@@ -7,21 +7,25 @@
 //! parked ring, sets the bell's bit, then the summary's; the reader looks at the one summary word. Bits are hints
 //! only: a peer that sets wrong ones makes us look at quiet rings, nothing more (law 9).
 
-use crate::primitive::{AtomicU64, Ordering};
+#[cfg(all(test, loom))]
+mod model;
+
+use crate::primitive::{AtomicU64, Ordering, fence};
 use crate::shared::{APART, Shared};
 
 const SUMMARY: usize = 0;
 const SLEEPING: usize = APART;
-const BELLS: usize = 4096;
+const BELLS: usize = if cfg!(loom) { 2 * APART } else { 4096 };
 /// Words of bells that one bit of the summary stands for.
 const GROUP: usize = 4;
 /// How many bells there are: the most peers one process can have through this transport.
-pub(crate) const BELL_COUNT: usize = 64 * GROUP * 64;
+pub(crate) const BELL_COUNT: usize = 64 * GROUP * if cfg!(loom) { 1 } else { 64 };
 const GENERATIONS: usize = BELLS + BELL_COUNT / 8;
 /// How many registrations there can be at a time.
-pub(crate) const REGISTRATIONS: usize = 2048;
+pub(crate) const REGISTRATIONS: usize = if cfg!(loom) { 1 } else { 2048 };
 /// Bytes of an inbox.
-pub(crate) const INBOX_LEN: usize = (GENERATIONS + REGISTRATIONS * 8).next_multiple_of(4096);
+pub(crate) const INBOX_LEN: usize =
+    (GENERATIONS + REGISTRATIONS * 8).next_multiple_of(if cfg!(loom) { 8 } else { 4096 });
 
 /// An inbox, our own or a peer's.
 #[derive(Clone, Debug)]
@@ -46,15 +50,17 @@ impl Inbox {
         let word = self.bells(bell / 64);
         // Still ringing: the owner will look after it has cleared the bit.
         if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::SeqCst);
+            word.fetch_or(bit, Ordering::AcqRel);
         }
         let group = 1 << (bell / 64 / GROUP);
         let summary = self.0.word(SUMMARY);
         if summary.load(Ordering::Relaxed) & group == 0 {
-            summary.fetch_or(group, Ordering::SeqCst);
+            summary.fetch_or(group, Ordering::AcqRel);
         }
+        // The bell is up before we look whether the owner sleeps; `sleep` has the other half.
+        fence(Ordering::SeqCst);
         let sleeping = self.0.word(SLEEPING);
-        sleeping.load(Ordering::SeqCst) != 0 && sleeping.swap(0, Ordering::SeqCst) != 0
+        sleeping.load(Ordering::Relaxed) != 0 && sleeping.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Owner: whether any bell rang.
@@ -65,12 +71,12 @@ impl Inbox {
 
     /// Owner: stops all bells and says which rang.
     pub(crate) fn answer(&self, mut rang: impl FnMut(u32)) {
-        let mut groups = self.0.word(SUMMARY).swap(0, Ordering::SeqCst);
+        let mut groups = self.0.word(SUMMARY).swap(0, Ordering::AcqRel);
         while groups != 0 {
             let group = groups.trailing_zeros() as usize;
             groups &= groups - 1;
             for word in group * GROUP..(group + 1) * GROUP {
-                let mut bits = self.bells(word).swap(0, Ordering::SeqCst);
+                let mut bits = self.bells(word).swap(0, Ordering::AcqRel);
                 while bits != 0 {
                     rang((word * 64) as u32 + bits.trailing_zeros());
                     bits &= bits - 1;
@@ -81,8 +87,9 @@ impl Inbox {
 
     /// Owner: about to sleep. Returns whether a bell rang already; who rings after this wakes us.
     pub(crate) fn sleep(&self) -> bool {
-        self.0.word(SLEEPING).store(1, Ordering::SeqCst);
-        self.0.word(SUMMARY).load(Ordering::SeqCst) != 0
+        self.0.word(SLEEPING).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.0.word(SUMMARY).load(Ordering::Relaxed) != 0
     }
 
     /// Owner: awake again.

@@ -20,6 +20,11 @@
 //! Pure memory: no system call, no clock, no knowledge of peers' states. A writer that dies in the middle of
 //! anything leaves an unpublished record, which is no record (laws 1, 4); the reader checks every length (law 9).
 
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Malformed, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
@@ -33,7 +38,7 @@ const CONSUMED_BULK: usize = CONSUMED + 8;
 /// Not 0 while the reader does not look at this ring by itself (a word the reader stores, rarely).
 const PARKED: usize = 2 * APART;
 /// Where the records are.
-const RING: usize = 4096;
+const RING: usize = if cfg!(loom) { 3 * APART } else { 4096 };
 /// Payloads in the bulk area start at multiples of this.
 const BULK_ALIGN: usize = 64;
 /// Parts of the bulk area that one frame may take at most: a reader that has read everything always leaves
@@ -54,7 +59,7 @@ impl Geometry {
     /// `ring` is a power of two from 512 bytes to 16 MiB, `bulk` a multiple of 4096 up to 256 MiB.
     pub(crate) fn new(ring: u64, bulk: u64) -> Option<Geometry> {
         let ok = ring.is_power_of_two()
-            && (512..=16 << 20).contains(&ring)
+            && (if cfg!(loom) { 128 } else { 512 }..=16 << 20).contains(&ring)
             && bulk.is_multiple_of(if cfg!(loom) { 64 } else { 4096 })
             && bulk <= 256 << 20;
         ok.then_some(Geometry { ring: ring as usize, bulk: bulk as usize })
@@ -77,7 +82,7 @@ impl Geometry {
 
     /// The longest inline frame, header and payload, in bytes.
     pub(crate) const fn inline_max(self) -> usize {
-        self.ring / 4 - WORD - UNIT
+        self.ring / 4 - WORD
     }
 
     /// The longest payload that the bulk area takes at once.
@@ -133,10 +138,6 @@ impl Writer {
         assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
         let (limit, bulk_limit) = (geometry.ring as u64, geometry.bulk as u64);
         Writer { shared, geometry, fencing, pos: 0, limit, bulk_pos: 0, bulk_limit }
-    }
-
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
     }
 
     pub(crate) fn set_fencing(&mut self, fencing: Fencing) {

@@ -1,0 +1,232 @@
+//! The ring over plain memory: these run under Miri too.
+#![allow(unsafe_code)] // regions of test buffers
+
+use super::*;
+use ironweave_btl::memory::OwnedBuffer;
+use ironweave_btl::{Descriptor, RmaDescriptor};
+use proptest::prelude::*;
+
+const FROM: Peer = Peer(3);
+
+/// Keeps what arrives. Lands payloads directly when it has a buffer.
+#[derive(Default)]
+struct Log {
+    frames: Vec<(Vec<u8>, Vec<u8>)>,
+    landed: Vec<(Vec<u8>, bool)>,
+    buffer: Option<OwnedBuffer>,
+}
+
+impl Sink for Log {
+    fn frame(&mut self, _: Peer, header: &[u8], payload: &[u8]) {
+        self.frames.push((header.to_vec(), payload.to_vec()));
+    }
+
+    fn landing(&mut self, _: Peer, _: &[u8], len: usize) -> Landing {
+        match &self.buffer {
+            // SAFETY: the buffer lives as long as the log and is not touched while a region exists.
+            Some(buffer) => Landing::Direct {
+                region: unsafe { buffer.recv_region() }.part(0..len),
+                token: Token(7),
+            },
+            None => Landing::Buffered,
+        }
+    }
+
+    fn landed(&mut self, _: Peer, region: RecvRegion, token: Token, outcome: Result<(), Fault>) {
+        assert_eq!(token, Token(7));
+        self.landed.push((region.to_vec(), outcome.is_ok()));
+    }
+
+    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
+    fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+    fn up(&mut self, _: Peer) {}
+    fn fault(&mut self, _: Fault) {}
+    fn closed(&mut self, _: Peer) {}
+}
+
+fn pair(ring: u64, bulk: u64) -> (Writer, Reader, Shared) {
+    let geometry = Geometry::new(ring, bulk).unwrap();
+    let shared = Shared::heap(geometry.total());
+    let writer = Writer::new(shared.clone(), geometry, Fencing::Both);
+    (writer, Reader::new(shared.clone(), geometry), shared)
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (seed * 31 + i * 7) as u8).collect()
+}
+
+fn send(writer: &mut Writer, header: &[u8], payload: &[u8]) -> Result<(), Full> {
+    if header.len() + payload.len() <= writer.geometry.inline_max() {
+        writer.send_inline(header, payload.len(), |shared, at| shared.write(at, payload))
+    } else {
+        let pieces = |offset| if offset == 0 { 100 } else { 1000 };
+        writer.send_bulk(header, payload.len(), pieces, |at, piece| {
+            piece.copy_from_slice(&payload[at..at + piece.len()]);
+        })
+    }
+}
+
+fn poll(reader: &mut Reader, log: &mut Log) -> Result<bool, Malformed> {
+    reader.poll(FROM, log, &Counters::default())
+}
+
+#[test]
+fn frames_of_every_shape_arrive_in_order_over_many_laps() {
+    let (mut writer, mut reader, _) = pair(2048, 16384);
+    let mut log = Log::default();
+    for round in 0..200 {
+        let len = [0, 1, 7, 8, 24, 25, 200, 480, 600, 4096][round % 10];
+        let header = bytes(round, [0, 8, 16, 33, HEADER_MAX][round % 5]);
+        let payload = bytes(round + 1, len);
+        send(&mut writer, &header, &payload).unwrap();
+        while poll(&mut reader, &mut log).unwrap() {}
+        assert_eq!(log.frames.pop().unwrap(), (header, payload), "round {round}");
+    }
+    assert!(log.frames.is_empty());
+}
+
+#[test]
+fn a_full_ring_refuses_and_recovers() {
+    for len in [8, 100, 400] {
+        let (mut writer, mut reader, _) = pair(2048, 4096);
+        let mut log = Log::default();
+        let (mut sent, mut refused) = (0, 0);
+        while sent < 100 {
+            match send(&mut writer, &[1; 16], &bytes(sent, len)) {
+                Ok(()) => sent += 1,
+                Err(Full::NoRoom) => {
+                    refused += 1;
+                    assert!(poll(&mut reader, &mut log).unwrap(), "full, yet nothing to read");
+                    while poll(&mut reader, &mut log).unwrap() {}
+                }
+                Err(Full::Broken) => panic!("broken"),
+            }
+        }
+        assert!(refused > 0);
+        while poll(&mut reader, &mut log).unwrap() {}
+        let expected: Vec<_> = (0..100).map(|i| (vec![1; 16], bytes(i, len))).collect();
+        assert!(log.frames == expected, "{len} bytes");
+    }
+}
+
+#[test]
+fn whatever_was_sent_an_empty_ring_takes_the_longest_frame() {
+    for before in [0, 1, 100, 500, 900, 1024] {
+        let (mut writer, mut reader, _) = pair(2048, 4096);
+        let mut log = Log::default();
+        let longest = [writer.geometry.inline_max() - 16, writer.geometry.bulk_max()];
+        for round in 0..40 {
+            send(&mut writer, &[2; 16], &bytes(round, before)).unwrap();
+            while poll(&mut reader, &mut log).unwrap() {}
+            send(&mut writer, &[3; 16], &bytes(round, longest[round % 2])).unwrap();
+            while poll(&mut reader, &mut log).unwrap() {}
+        }
+        assert_eq!(log.frames.len(), 80);
+    }
+}
+
+#[test]
+fn pieces_land_directly_and_a_frame_cut_short_is_given_back() {
+    let (mut writer, mut reader, _) = pair(2048, 16384);
+    let mut log = Log { buffer: Some(OwnedBuffer::zeroed(4096)), ..Log::default() };
+    let payload = bytes(5, 3000);
+    send(&mut writer, b"header", &payload).unwrap();
+    while poll(&mut reader, &mut log).unwrap() {}
+    assert_eq!(log.landed, [(payload.clone(), true)]);
+
+    send(&mut writer, b"header", &payload).unwrap();
+    for _ in 0..3 {
+        assert!(poll(&mut reader, &mut log).unwrap());
+    }
+    reader.abandon(FROM, &Cause::ProcessGone, &mut log);
+    assert_eq!(log.landed.len(), 2);
+    let (got, ok) = &log.landed[1];
+    assert!(!ok && got[..1100] == payload[..1100]);
+    reader.abandon(FROM, &Cause::ProcessGone, &mut log);
+    assert_eq!(log.landed.len(), 2, "once");
+}
+
+#[test]
+fn two_threads() {
+    let (mut writer, mut reader, _) = pair(1024, 8192);
+    let count = if cfg!(miri) { 60 } else { 2_000 };
+    let sender = std::thread::spawn(move || {
+        for i in 0..count {
+            let len = i * 13 % 1500;
+            while send(&mut writer, &(i as u64).to_le_bytes(), &bytes(i, len)).is_err() {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut log = Log::default();
+    for i in 0..count {
+        while log.frames.is_empty() {
+            if !poll(&mut reader, &mut log).unwrap() {
+                std::thread::yield_now();
+            }
+        }
+        let expected = ((i as u64).to_le_bytes().to_vec(), bytes(i, i * 13 % 1500));
+        assert!(log.frames.pop() == Some(expected), "frame {i}");
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_readers_index_that_makes_no_sense_breaks_the_ring() {
+    for index in [1 << 20, u64::MAX, 31] {
+        let (mut writer, _, shared) = pair(512, 4096);
+        shared.word(CONSUMED).store(index, Ordering::Relaxed);
+        let mut sent = 0;
+        let end = loop {
+            match send(&mut writer, &[0; 16], &[0; 8]) {
+                Ok(()) => sent += 1,
+                Err(full) => break full,
+            }
+        };
+        assert!(sent <= 16);
+        assert_eq!(end, if index == 31 { Full::NoRoom } else { Full::Broken });
+    }
+}
+
+#[test]
+fn an_unpublished_record_is_no_record() {
+    // The writer is killed after it has written all but the word.
+    let (writer, mut reader, shared) = pair(512, 4096);
+    shared.write(writer.at(0) + WORD, &[0xff; 40]);
+    assert_eq!(poll(&mut reader, &mut Log::default()), Ok(false));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A hostile writer: any bytes, with words that are nearly right. The reader ends or reports, in bounds.
+    #[test]
+    #[cfg_attr(miri, ignore)]
+    fn any_ring_is_read_within_its_bounds(
+        fill: Vec<u8>,
+        words in proptest::collection::vec((0usize..64, 0u8..7, 0u8..70, 0u32..5000, any::<bool>()), 0..64),
+        direct: bool,
+    ) {
+        let (_, mut reader, shared) = pair(2048, 8192);
+        for (i, chunk) in fill.chunks(8).take(256).enumerate() {
+            shared.write(RING + 8 * i, chunk);
+        }
+        for (unit, kind, header, payload, wild) in words {
+            let word = u64::from(kind) | u64::from(header) << 8 | u64::from(payload) << 32
+                | if wild { 1 << 20 } else { 0 };
+            shared.word(RING + UNIT * unit).store(word, Ordering::Relaxed);
+        }
+        let mut log =
+            Log { buffer: direct.then(|| OwnedBuffer::zeroed(8192)), ..Log::default() };
+        for _ in 0..1000 {
+            match poll(&mut reader, &mut log) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => break,
+            }
+        }
+        reader.abandon(FROM, &Cause::Malformed("test"), &mut log);
+        for (header, payload) in &log.frames {
+            prop_assert!(header.len() <= HEADER_MAX && payload.len() <= 2048);
+        }
+    }
+}

@@ -1,0 +1,541 @@
+//! Endpoints of real transports: how they begin, what they carry, how they end. Both ends live in this process,
+//! but where a death must be real.
+#![allow(unsafe_code)] // regions of test buffers
+
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
+use ironweave_btl::{
+    Address, Armed, Btl, Cause, Descriptor, EndpointState, Fault, Landing, Peer, Refused, Residue,
+    RmaDescriptor, RmaKind, Scope, Sink, Token,
+};
+use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::BorrowedFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SECRET: [u8; 32] = [9; 32];
+
+/// Everything that was reported, in order.
+#[derive(Default)]
+struct Log {
+    frames: Vec<(Peer, Vec<u8>, Vec<u8>)>,
+    events: Vec<Event>,
+    buffer: Option<OwnedBuffer>,
+    landed: Vec<usize>,
+    gets: Vec<(RmaDescriptor, Result<(), Fault>)>,
+}
+
+#[derive(PartialEq, Debug)]
+enum Event {
+    Up(Peer),
+    Fault(Fault),
+    Closed(Peer),
+}
+
+impl Sink for Log {
+    fn frame(&mut self, from: Peer, header: &[u8], payload: &[u8]) {
+        self.frames.push((from, header.to_vec(), payload.to_vec()));
+    }
+    fn landing(&mut self, _: Peer, _: &[u8], len: usize) -> Landing {
+        match &self.buffer {
+            // SAFETY: the buffer lives as long as the log; one region at a time.
+            Some(buffer) => Landing::Direct {
+                region: unsafe { buffer.recv_region() }.part(0..len),
+                token: Token(1),
+            },
+            None => Landing::Buffered,
+        }
+    }
+    fn landed(&mut self, _: Peer, region: RecvRegion, _: Token, outcome: Result<(), Fault>) {
+        outcome.unwrap();
+        self.landed.push(region.len());
+    }
+    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {
+        panic!("no zero-copy send was handed down");
+    }
+    fn rma_completed(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
+        self.gets.push((descriptor, outcome));
+    }
+    fn up(&mut self, peer: Peer) {
+        self.events.push(Event::Up(peer));
+    }
+    fn fault(&mut self, fault: Fault) {
+        self.events.push(Event::Fault(fault));
+    }
+    fn closed(&mut self, peer: Peer) {
+        self.events.push(Event::Closed(peer));
+    }
+}
+
+struct Node {
+    shm: Shm,
+    log: Log,
+}
+
+impl Node {
+    fn new(me: u32) -> Node {
+        Node::with(ShmConfig::new(Peer(me), "endpoints", SECRET))
+    }
+
+    fn with(mut config: ShmConfig) -> Node {
+        config.bulk_bytes = 256 << 10;
+        Node { shm: Shm::open(config).unwrap(), log: Log::default() }
+    }
+
+    fn connect(&mut self, peer: u32, other: &Node) {
+        self.shm.connect(Peer(peer), &other.shm.address()).unwrap();
+    }
+
+    fn turn(&mut self) {
+        self.shm.progress(&mut self.log);
+    }
+
+    fn send(&mut self, to: u32, payload: &[u8]) -> Result<(), Refused> {
+        self.shm.send_bcopy(Peer(to), b"head", payload.len(), |at, piece| {
+            piece.copy_from_slice(&payload[at..at + piece.len()]);
+        })
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.log.events)
+    }
+
+    fn dump(&self) -> String {
+        let mut out = String::new();
+        self.shm.dump(&mut out).unwrap();
+        out
+    }
+}
+
+/// Runs `nodes` until `done`; a watchdog dumps their state and fails.
+fn until(nodes: &mut [&mut Node], what: &str, mut done: impl FnMut(&[&mut Node]) -> bool) {
+    let start = Instant::now();
+    while !done(nodes) {
+        for node in nodes.iter_mut() {
+            node.turn();
+        }
+        if start.elapsed() > Duration::from_secs(20) {
+            let dumps: Vec<_> = nodes.iter().map(|node| node.dump()).collect();
+            panic!("{what} did not happen:\n{}", dumps.join("\n"));
+        }
+    }
+}
+
+fn pair() -> (Node, Node) {
+    let (mut a, mut b) = (Node::new(0), Node::new(1));
+    join(&mut a, &mut b);
+    (a, b)
+}
+
+fn join(a: &mut Node, b: &mut Node) {
+    a.connect(1, b);
+    assert_eq!(a.shm.state(Peer(1)), EndpointState::Connecting);
+    assert_eq!(a.send(1, b"early"), Err(Refused::Connecting));
+    until(&mut [a, b], "up", |n| n[0].log.events.len() + n[1].log.events.len() == 2);
+    assert_eq!(a.events(), [Event::Up(Peer(1))]);
+    assert_eq!(b.events(), [Event::Up(Peer(0))]);
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (seed * 131 + i * 7 + i / 251) as u8).collect()
+}
+
+#[test]
+fn frames_of_every_size_both_ways() {
+    let (mut a, mut b) = pair();
+    let max = a.shm.caps().max_bcopy;
+    let mut sizes = vec![0, 1, max];
+    for power in 1..usize::BITS {
+        let size = 1_usize << power;
+        sizes.extend([size - 1, size, size + 1].into_iter().filter(|&size| size <= max));
+    }
+    for direct in [false, true] {
+        b.log.buffer = direct.then(|| OwnedBuffer::zeroed(max));
+        for (seed, &size) in sizes.iter().enumerate() {
+            let payload = bytes(seed, size);
+            a.send(1, &payload).unwrap();
+            until(&mut [&mut a, &mut b], "frame", |n| {
+                n[1].log.frames.len() + n[1].log.landed.len() == 1
+            });
+            if let Some(landed) = b.log.landed.pop() {
+                assert!(direct && landed == size);
+                assert!(b.log.buffer.as_ref().unwrap().as_slice()[..size] == payload);
+            } else {
+                let (from, header, got) = b.log.frames.pop().unwrap();
+                assert_eq!((from, &header[..]), (Peer(0), &b"head"[..]));
+                assert!(got == payload, "{size} bytes");
+                b.send(0, &got).unwrap();
+                until(&mut [&mut a, &mut b], "echo", |n| n[0].log.frames.len() == 1);
+                assert!(a.log.frames.pop().unwrap().2 == payload);
+            }
+        }
+    }
+    assert_eq!(a.send(1, &bytes(0, max + 1)), Err(Refused::TooLong { max }));
+}
+
+#[test]
+fn a_full_ring_refuses_then_takes_again_in_order() {
+    let (mut a, mut b) = pair();
+    let (mut sent, mut refused) = (0_u32, 0);
+    while sent < 20_000 {
+        let len = if sent.is_multiple_of(100) { 9000 } else { 40 };
+        let mut payload = bytes(sent as usize, len);
+        payload[..4].copy_from_slice(&sent.to_le_bytes());
+        match a.send(1, &payload) {
+            Ok(()) => sent += 1,
+            Err(Refused::NoRoom) => {
+                refused += 1;
+                b.turn();
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    until(&mut [&mut a, &mut b], "all", |n| n[1].log.frames.len() == 20_000);
+    for (i, (_, _, payload)) in b.log.frames.iter().enumerate() {
+        assert_eq!(payload[..4], (i as u32).to_le_bytes());
+    }
+    assert!(refused > 0);
+    let count = |name: &str, node: &Node| {
+        node.shm.counters().rows().iter().find(|row| row.0 == name).unwrap().1
+    };
+    assert_eq!(count("frames_sent", &a), 20_000);
+    assert_eq!(count("frames_received", &b), 20_000);
+    assert_eq!(count("bytes_sent", &a), count("bytes_received", &b));
+}
+
+#[test]
+fn both_dial_at_once() {
+    for _ in 0..50 {
+        let (mut a, mut b) = (Node::new(0), Node::new(1));
+        a.connect(1, &b);
+        b.connect(0, &a);
+        until(&mut [&mut b, &mut a], "up", |n| n.iter().all(|n| !n.log.events.is_empty()));
+        for _ in 0..200 {
+            a.turn();
+            b.turn();
+        }
+        assert_eq!(a.events(), [Event::Up(Peer(1))]);
+        assert_eq!(b.events(), [Event::Up(Peer(0))]);
+        a.send(1, b"over").unwrap();
+        b.send(0, b"and out").unwrap();
+        until(&mut [&mut a, &mut b], "frames", |n| n.iter().all(|n| n.log.frames.len() == 1));
+    }
+}
+
+#[test]
+fn a_good_bye_is_no_fault_and_loses_nothing() {
+    let (mut a, mut b) = pair();
+    a.send(1, b"last words").unwrap();
+    a.shm.depart();
+    drop(a);
+    let mut nodes = [&mut b];
+    until(&mut nodes, "closed", |n| !n[0].log.events.is_empty());
+    assert_eq!(b.events(), [Event::Closed(Peer(0))]);
+    assert_eq!(b.log.frames[0].2, b"last words");
+    assert_eq!(b.send(0, b"?"), Err(Refused::Closed));
+}
+
+#[test]
+fn an_end_without_good_bye_is_a_disconnection() {
+    let (mut a, mut b) = pair();
+    a.send(1, b"cut off").unwrap();
+    drop(a);
+    until(&mut [&mut b], "closed", |n| n[0].log.events.len() == 2);
+    let fault = Fault::rail(Peer(0), Cause::Disconnected);
+    assert_eq!(b.events(), [Event::Fault(fault), Event::Closed(Peer(0))]);
+    assert_eq!(b.log.frames.len(), 1, "what arrived whole is delivered");
+}
+
+#[test]
+fn invalidation_ends_both_sides_and_both_can_connect_again() {
+    let (mut a, mut b) = pair();
+    for residue in [Residue::Deliver, Residue::Discard] {
+        b.send(0, b"residue").unwrap();
+        a.shm.invalidate(Peer(1), residue, &mut a.log);
+        assert_eq!(a.events(), [Event::Closed(Peer(1))]);
+        assert_eq!(a.log.frames.len(), usize::from(residue == Residue::Deliver));
+        assert_eq!(a.send(1, b"?"), Err(Refused::Closed));
+        a.shm.invalidate(Peer(1), residue, &mut a.log);
+        assert_eq!(a.events(), [], "once");
+        a.log.frames.clear();
+        // Before b has noticed: it has to refuse, and we to dial again.
+        a.connect(1, &b);
+        until(&mut [&mut a, &mut b], "up again", |n| {
+            n[0].log.events.len() + n[1].log.events.len() == 4
+        });
+        assert_eq!(a.events(), [Event::Up(Peer(1))]);
+        let fault = Fault::rail(Peer(0), Cause::Disconnected);
+        assert_eq!(b.events(), [Event::Fault(fault), Event::Closed(Peer(0)), Event::Up(Peer(0))]);
+        a.send(1, b"healed").unwrap();
+        until(&mut [&mut a, &mut b], "frame", |n| n[1].log.frames.len() == 1);
+        b.log.frames.clear();
+    }
+}
+
+#[test]
+fn the_excluded_stay_out() {
+    let (mut a, mut b) = pair();
+    a.shm.exclude(Peer(1), Residue::Discard, &mut a.log);
+    assert_eq!(a.events(), [Event::Closed(Peer(1))]);
+    a.shm.connect(Peer(1), &b.shm.address()).unwrap_err();
+    until(&mut [&mut a, &mut b], "closed", |n| n[1].log.events.len() == 2);
+    b.events();
+    b.connect(0, &a);
+    until(&mut [&mut a, &mut b], "refused", |n| n[1].log.events.len() == 2);
+    let fault = Fault::rail(Peer(0), Cause::ConnectionRefused);
+    assert_eq!(b.events(), [Event::Fault(fault), Event::Closed(Peer(0))]);
+    assert_eq!(a.events(), []);
+}
+
+#[test]
+fn strangers_are_refused_and_counted() {
+    let mut a = Node::new(0);
+    let mut other = Node::with(ShmConfig::new(Peer(1), "endpoints", [8; 32]));
+    other.connect(0, &a);
+    until(&mut [&mut a, &mut other], "refusal", |n| n[1].log.events.len() == 2);
+    // The listener proves itself first, so it is the dialler who notices.
+    let fault = Fault::rail(Peer(0), Cause::Authentication);
+    assert_eq!(other.events(), [Event::Fault(fault), Event::Closed(Peer(0))]);
+    assert_eq!(a.events(), []);
+
+    // Bytes that are no handshake.
+    let name = &a.shm.address().bytes[33..];
+    for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 96], &[0xff; 3000], b"IWs\x01\x03\0\0\0"] {
+        use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name).unwrap()).unwrap();
+        let before = a.shm.counters().rejected.get();
+        rustix::net::send(&socket, noise, SendFlags::NOSIGNAL).unwrap();
+        until(&mut [&mut a], "refusal", |n| n[0].shm.counters().rejected.get() > before);
+    }
+    assert_eq!(a.events(), []);
+    let mut b = Node::new(1);
+    b.connect(0, &a);
+    until(&mut [&mut a, &mut b], "up after strangers", |n| n[0].log.events.len() == 1);
+}
+
+#[test]
+fn addresses_that_cannot_be_reached() {
+    let mut a = Node::new(0);
+    let good = Node::new(1).shm.address();
+    let with = |change: fn(&mut Address)| {
+        let mut address = good.clone();
+        change(&mut address);
+        address
+    };
+    for address in [
+        with(|a| a.component = "tcp".into()),
+        with(|a| a.bytes[1] ^= 1), // another host
+        with(|a| a.bytes[0] = 9),  // another version
+        with(|a| a.bytes.truncate(20)),
+        with(|a| a.bytes.clear()),
+    ] {
+        let fault = a.shm.connect(Peer(1), &address).unwrap_err();
+        assert_eq!((fault.scope, fault.cause), (Scope::Rail, Cause::Unreachable));
+        assert_eq!(a.shm.state(Peer(1)), EndpointState::Closed);
+    }
+    // The transport at this address has been dropped.
+    a.shm.connect(Peer(1), &good).unwrap();
+    until(&mut [&mut a], "refusal", |n| n[0].log.events.len() == 2);
+    let fault = Fault::rail(Peer(1), Cause::ConnectionRefused);
+    assert_eq!(a.events(), [Event::Fault(fault), Event::Closed(Peer(1))]);
+}
+
+fn is_readable(fd: i32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    // SAFETY: the descriptor belongs to a transport that the caller holds.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_frame() {
+    for oversubscribed in [false, true] {
+        let config = |me| {
+            let mut config = ShmConfig::new(Peer(me), "endpoints", SECRET);
+            config.oversubscribed = oversubscribed;
+            config
+        };
+        let (mut a, mut b) = (Node::with(config(0)), Node::with(config(1)));
+        join(&mut a, &mut b);
+        for round in 0..20 {
+            let fd = loop {
+                match b.shm.arm() {
+                    Armed::Ready => b.turn(),
+                    Armed::Wait(fd) => break fd,
+                    Armed::PollOnly => panic!("it can be waited for"),
+                }
+            };
+            assert!(!is_readable(fd), "nothing has come yet");
+            a.send(1, &bytes(round, 100 * round)).unwrap();
+            assert!(is_readable(fd), "asleep in round {round}");
+            b.turn();
+            assert_eq!(b.log.frames.len(), round + 1);
+        }
+        // Ready at once when the frame came before.
+        while !matches!(b.shm.arm(), Armed::Wait(_)) {
+            b.turn();
+        }
+        b.turn();
+        a.send(1, b"before").unwrap();
+        assert_eq!(b.shm.arm(), Armed::Ready);
+    }
+}
+
+#[test]
+fn quiet_rings_are_parked_and_heard_again() {
+    let mut a = Node::new(0);
+    let mut others: Vec<Node> = (1..40).map(Node::new).collect();
+    for other in &mut others {
+        other.connect(0, &a);
+        until(&mut [other, &mut a], "up", |n| !n[0].log.events.is_empty());
+    }
+    for _ in 0..300_000 {
+        a.turn();
+    }
+    assert!(a.dump().contains(": 4 rings polled"), "{}", a.dump());
+    for (i, other) in others.iter_mut().enumerate().rev() {
+        other.send(0, &bytes(i, 50)).unwrap();
+        other.send(0, &bytes(i, 5000)).unwrap();
+    }
+    until(&mut [&mut a], "all frames", |n| n[0].log.frames.len() == 2 * 39);
+}
+
+/// Gets by single copy. The peer is this very process, which the kernel always lets read itself.
+#[test]
+fn gets_read_what_is_registered_and_nothing_else() {
+    let config = |me| {
+        let mut config = ShmConfig::new(Peer(me), "endpoints", SECRET);
+        config.single_copy = SingleCopy::Cma;
+        config
+    };
+    let (mut a, mut b) = (Node::with(config(0)), Node::with(config(1)));
+    if !a.shm.caps().get {
+        println!(
+            "SKIP gets_read_what_is_registered_and_nothing_else: ptrace scope forbids process_vm_readv"
+        );
+        return;
+    }
+    join(&mut a, &mut b);
+    let len = 5 << 20;
+    let source = OwnedBuffer::from(bytes(1, len));
+    // SAFETY: `source` outlives the region and is not written.
+    let key = b.shm.register_source(&unsafe { source.send_region() }).unwrap();
+    let get = |key, start: usize, len: usize, remote_offset: u64| {
+        let target = OwnedBuffer::zeroed(len.max(start + len));
+        // SAFETY: `target` is returned beside the descriptor and read after it came back.
+        let region = unsafe { target.recv_region() }.part(start..start + len);
+        let kind = RmaKind::Get(region);
+        (RmaDescriptor { peer: Peer(1), kind, remote: key, remote_offset, token: Token(5) }, target)
+    };
+    let mut run = |a: &mut Node, descriptor| {
+        a.shm.rma(descriptor).map_err(|(refused, _)| refused).unwrap();
+        until(&mut [a, &mut b], "get", |n| !n[0].log.gets.is_empty());
+        let (descriptor, outcome) = a.log.gets.pop().unwrap();
+        assert_eq!(descriptor.token, Token(5));
+        outcome
+    };
+    for (offset, len) in [(0, len), (1, 1), (4097, 3 << 20), (7, 0), (len, 0)] {
+        let (descriptor, target) = get(key, 0, len, offset as u64);
+        run(&mut a, descriptor).unwrap();
+        assert!(target.as_slice()[..len] == source.as_slice()[offset..offset + len]);
+    }
+    let fails = |outcome: Result<(), Fault>| {
+        let fault = outcome.unwrap_err();
+        assert_eq!((fault.scope, fault.peer), (Scope::Operation, Some(Peer(1))));
+    };
+    fails(run(&mut a, get(key, 0, 2, len as u64 - 1).0));
+    fails(run(&mut a, get(key, 0, 2, u64::MAX).0));
+    let garbage = ironweave_btl::RemoteKey::new(&[0xff; 28]).unwrap();
+    fails(run(&mut a, get(garbage, 0, 2, 0).0));
+    fails(run(&mut a, get(ironweave_btl::RemoteKey::new(b"short").unwrap(), 0, 2, 0).0));
+    // Invalidated with a get outstanding: it comes back, then closed.
+    a.shm.rma(get(key, 0, len, 0).0).map_err(|(refused, _)| refused).unwrap();
+    a.shm.invalidate(Peer(1), Residue::Discard, &mut a.log);
+    fails(a.log.gets.pop().unwrap().1);
+    assert_eq!(a.events(), [Event::Closed(Peer(1))]);
+}
+
+#[test]
+fn a_registration_that_ended_cannot_be_read() {
+    let mut config = ShmConfig::new(Peer(0), "endpoints", SECRET);
+    config.single_copy = SingleCopy::Cma;
+    let (mut a, mut b) = (
+        Node::with(config),
+        Node::with({
+            let mut config = ShmConfig::new(Peer(1), "endpoints", SECRET);
+            config.single_copy = SingleCopy::Cma;
+            config
+        }),
+    );
+    if !a.shm.caps().get {
+        println!(
+            "SKIP a_registration_that_ended_cannot_be_read: ptrace scope forbids process_vm_readv"
+        );
+        return;
+    }
+    join(&mut a, &mut b);
+    let source = OwnedBuffer::zeroed(64);
+    // SAFETY: `source` outlives the region and is not written.
+    let region = unsafe { source.send_region() };
+    let key = b.shm.register_source(&region).unwrap();
+    b.shm.deregister(&key);
+    b.shm.deregister(&key);
+    let again = b.shm.register_source(&region).unwrap();
+    assert_ne!(key, again);
+    let target = OwnedBuffer::zeroed(64);
+    // SAFETY: `target` outlives the get.
+    let kind = RmaKind::Get(unsafe { target.recv_region() });
+    let get = RmaDescriptor { peer: Peer(1), kind, remote: key, remote_offset: 0, token: Token(0) };
+    a.shm.rma(get).map_err(|(refused, _)| refused).unwrap();
+    until(&mut [&mut a, &mut b], "get", |n| !n[0].log.gets.is_empty());
+    a.log.gets.pop().unwrap().1.unwrap_err();
+}
+
+/// Not a test by itself: the process that `a_killed_process_is_proof` kills.
+#[test]
+#[ignore = "started by a_killed_process_is_proof"]
+fn child_process() {
+    let Ok(address) = std::env::var("IRONWEAVE_TEST_ADDRESS") else { return };
+    let bytes = address.split(',').map(|byte| byte.parse().unwrap()).collect();
+    let mut node = Node::new(1);
+    node.shm.connect(Peer(0), &Address { component: "shm".into(), rail: 0, bytes }).unwrap();
+    until(&mut [&mut node], "up", |n| !n[0].log.events.is_empty());
+    for i in 0..10 {
+        node.send(0, &bytes_of(i)).unwrap();
+    }
+    println!("\nsent");
+    std::io::stdout().flush().unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+fn bytes_of(i: usize) -> Vec<u8> {
+    bytes(i, 3000 * i)
+}
+
+#[test]
+fn a_killed_process_is_proof() {
+    let mut a = Node::new(0);
+    let address: Vec<_> = a.shm.address().bytes.iter().map(u8::to_string).collect();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child_process", "--nocapture"])
+        .env("IRONWEAVE_TEST_ADDRESS", address.join(","))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until(&mut [&mut a], "up", |n| !n[0].log.events.is_empty());
+    assert_eq!(a.events(), [Event::Up(Peer(1))]);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while lines.next().unwrap().unwrap() != "sent" {}
+    child.kill().unwrap();
+    // Not reaped yet: a zombie is gone, too.
+    until(&mut [&mut a], "closed", |n| n[0].log.events.len() == 2);
+    let fault = Fault::peer(Peer(1), Cause::ProcessGone);
+    assert!(fault.is_proof());
+    assert_eq!(a.events(), [Event::Fault(fault), Event::Closed(Peer(1))]);
+    let got: Vec<_> = a.log.frames.drain(..).map(|frame| frame.2).collect();
+    assert!(got == (0..10).map(bytes_of).collect::<Vec<_>>(), "what was sent whole arrives");
+    assert_eq!(a.send(1, b"?"), Err(Refused::Closed));
+    child.wait().unwrap();
+}
