@@ -215,7 +215,11 @@ impl<H: Harness> Node<H> {
                     .into_iter()
                     .filter(|tier| flood.tiers & tier != 0 && longest(&caps, *tier) > 0)
                     .collect();
-                let tier = tiers[self.rng.random_range(0..tiers.len())];
+                // A tier that the transport does not have is replaced by one that all have.
+                let tier = match tiers.len() {
+                    0 => tier::BCOPY,
+                    some => tiers[self.rng.random_range(0..some)],
+                };
                 // Small lengths are as likely as long ones.
                 let bits = self.rng.random_range(0..=usize::BITS - flood.longest.leading_zeros());
                 let len = self.rng.random_range(0..=(1usize << bits) - 1).min(flood.longest);

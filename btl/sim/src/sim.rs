@@ -51,7 +51,10 @@ impl SimBtl {
                 }
                 sink.landed(peer, region, token, outcome.map(|_| ()));
             }
-            Report::Fault(fault) => sink.fault(fault),
+            Report::Fault(fault) => {
+                self.counters.faults.add(1);
+                sink.fault(fault);
+            }
             Report::Closed(peer) => sink.closed(peer),
         }
     }

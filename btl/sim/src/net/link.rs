@@ -270,7 +270,6 @@ impl Net {
             self.tell_other_end(link, side, Some(Fault::rail(Peer(me), Cause::Disconnected)));
         }
         if tell {
-            self.port(port).counters.faults.add(1);
             self.report(port, Report::Fault(fault.clone()));
         }
         let later = if slow { self.upto(ops.len() as u64) as usize } else { 0 };
@@ -487,7 +486,6 @@ impl Net {
             return;
         }
         let fault = Fault::device(Cause::Injected("device lost"));
-        self.port(port).counters.faults.add(1);
         self.report(port, Report::Fault(fault.clone()));
         let peers: Vec<u32> = self.port(port).endpoints.keys().copied().collect();
         for peer in peers {
