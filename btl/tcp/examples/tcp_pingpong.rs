@@ -231,7 +231,11 @@ fn measure(tcp: Tcp, peer: Peer, first: bool) {
         let rounds = (200_000_000 / (len + 10_000)).clamp(100, 20_000);
         let mut best: Vec<f64> = (0..5).map(|_| bench.latency(len, rounds / 5, first)).collect();
         best.sort_by(f64::total_cmp);
-        print(format!("latency {len:>8} B   median {:>10.2} us   least {:>10.2} us", best[2] / 1e3, best[0] / 1e3));
+        print(format!(
+            "latency {len:>8} B   median {:>10.2} us   least {:>10.2} us",
+            best[2] / 1e3,
+            best[0] / 1e3
+        ));
     }
     for len in [8, 4 << 10, 64 << 10, 1 << 20, 4 << 20] {
         let rounds = (2_000_000_000 / (len + 10_000) / 64).clamp(4, 1000);

@@ -51,7 +51,10 @@ impl Tcp {
         if !self.hot.is_empty() {
             reports += self.read_hot(sink);
         }
-        if self.hot.is_empty() || self.round.is_multiple_of(ROUND) {
+        if self.hot.is_empty()
+            || self.round.is_multiple_of(ROUND)
+            || std::mem::take(&mut self.slept)
+        {
             reports += self.poll(sink);
         }
         self.busy = !(self.writers.is_empty() && self.troubled.is_empty() && self.done.is_empty());
@@ -189,6 +192,7 @@ impl Tcp {
     /// Gets everything ready for a sleep on the epoll descriptor. Answers whether there is nothing to do before.
     pub(crate) fn watch_all(&mut self) -> bool {
         self.pace.lively();
+        self.slept = true; // what wakes the owner may be any of them
         self.flush_all();
         for at in 0..self.writers.len() {
             self.watch(self.writers[at]);

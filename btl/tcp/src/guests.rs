@@ -1,6 +1,6 @@
 //! Connections that have not proved the job secret yet: the acceptor's half of the handshake.
 //!
-//! A stranger costs one socket and a fixed 200 bytes, for a bounded time; their number is bounded too. When all
+//! A stranger costs one socket and a fixed 250 bytes, for a bounded time; their number is bounded too. When all
 //! places are taken the oldest goes, but not before it had a fair chance; until then newcomers wait in the kernel's
 //! backlog (law 9).
 
@@ -153,7 +153,8 @@ impl Guest {
             };
             let space = &mut self.buffer[self.got..wanted];
             match recv(&self.socket, space, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return Err(None),
+                // A peer that yields in a race leaves too, but never in the middle of a message.
+                Ok((_, 0)) => return Err((self.got > 0).then_some("left in mid-sentence")),
                 Ok((_, came)) => self.got += came,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(None),
@@ -191,6 +192,9 @@ impl Guest {
     fn challenge(&mut self, hello: Hello, me: Peer, secret: &JobKey) -> Result<(), &'static str> {
         if hello.version.get() != VERSION {
             return Err("another version of the protocol");
+        }
+        if !secret.is_sealed(&hello) {
+            return Err("did not prove the job secret");
         }
         if hello.to.get() != me.0 || hello.from.get() == me.0 {
             return Err("looks for somebody else");

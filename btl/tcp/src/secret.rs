@@ -40,6 +40,23 @@ impl JobKey {
         hasher.finalize()
     }
 
+    fn seal_of(&self, hello: &Hello) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(b"hello\0\0\0\0");
+        hasher.update(Hello { seal: [0; 32], ..*hello }.as_bytes());
+        hasher.finalize()
+    }
+
+    /// `hello` with its seal.
+    pub fn seal(&self, hello: Hello) -> Hello {
+        Hello { seal: *self.seal_of(&hello).as_bytes(), ..hello }
+    }
+
+    /// Whether somebody who knows the secret once made `hello`, perhaps long ago.
+    pub fn is_sealed(&self, hello: &Hello) -> bool {
+        self.seal_of(hello) == hello.seal
+    }
+
     /// What `role` has to show after `hello` was answered with `nonce`.
     pub fn prove(&self, role: Role, hello: &Hello, nonce: &[u8; 32]) -> [u8; 32] {
         *self.hash(role, hello, nonce).as_bytes()
@@ -84,7 +101,18 @@ mod tests {
             reserved2: 0.into(),
             attempt: 9.into(),
             nonce: [3; 32],
+            seal: [0; 32],
         }
+    }
+
+    #[test]
+    fn a_seal_holds_for_one_hello_and_one_job() {
+        let key = JobKey::new(&[7; 32], "job");
+        let sealed = key.seal(hello());
+        assert!(key.is_sealed(&sealed));
+        assert!(!key.is_sealed(&hello()));
+        assert!(!key.is_sealed(&Hello { from: 5.into(), ..sealed }));
+        assert!(!JobKey::new(&[7; 32], "bob").is_sealed(&sealed));
     }
 
     #[test]

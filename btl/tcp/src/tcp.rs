@@ -78,6 +78,8 @@ pub struct Tcp {
     pub(crate) busy: bool,
     pub(crate) pace: Pace,
     pub(crate) round: u32,
+    /// The owner may have slept since the last poll.
+    pub(crate) slept: bool,
     pub(crate) unflushed: usize,
     pub(crate) departed: bool,
     pub(crate) warned: Option<Instant>,
@@ -166,6 +168,7 @@ impl Tcp {
             busy: false,
             pace: Pace::new(Instant::now()),
             round: 0,
+            slept: false,
             unflushed: 0,
             departed: false,
             warned: None,
@@ -210,7 +213,9 @@ impl Tcp {
             reserved2: 0.into(),
             attempt: slot.attempt.into(),
             nonce,
+            seal: [0; 32],
         };
+        let hello = self.key.seal(hello);
         let watched = socket::dial(&from, &to, &self.config).and_then(|socket| {
             let subject = Subject::Endpoint { index: peer.0, generation };
             epoll::add(&self.epoll, &socket, subject.data(), EventFlags::IN | EventFlags::OUT)?;

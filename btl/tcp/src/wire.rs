@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  initiator                                  acceptor
-//!     │ Hello      who, to whom, attempt, nonce  │
+//!     │ Hello who, to whom, attempt, nonce, seal │
 //!     ├─────────────────────────────────────────▶│  nothing is allocated for a stranger
 //!     │ Challenge                   nonce, proof │
 //!     │◀─────────────────────────────────────────┤
@@ -55,6 +55,9 @@ pub struct Hello {
     /// Grows with each attempt of `from` to reach `to`: see `race.rs`.
     pub attempt: U64,
     pub nonce: [u8; 32],
+    /// Keyed hash of all above: strangers learn nothing and are told from peers at once. It may be replayed;
+    /// what follows may not.
+    pub seal: [u8; 32],
 }
 
 /// Second message, acceptor to initiator: proves the secret over both nonces.

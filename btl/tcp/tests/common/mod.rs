@@ -3,10 +3,11 @@
 
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
-    Btl, Descriptor, EndpointState, Fault, Landing, Peer, RmaDescriptor, Sink, Token,
+    Address, Btl, Descriptor, EndpointState, Fault, Landing, Peer, RmaDescriptor, Sink, Token,
 };
 use ironweave_btl_tcp::{Tcp, TcpConfig};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// No test waits longer for anything.
@@ -154,6 +155,22 @@ pub fn link(a: &mut Node, b: &mut Node) {
         let (a, b) = (&nodes[0], &nodes[1]);
         a.state(b) == EndpointState::Up && b.state(a) == EndpointState::Up
     });
+}
+
+/// Where the port stands in an address blob with one IPv4 address.
+const PORT: std::ops::Range<usize> = 20..22;
+
+/// Where the rail of `address` listens (on 127.0.0.1).
+pub fn listener(address: &Address) -> SocketAddr {
+    let port = address.bytes[PORT].try_into().expect("two bytes");
+    SocketAddr::from(([127, 0, 0, 1], u16::from_le_bytes(port)))
+}
+
+/// `address` with the port of somebody else.
+pub fn redirected(address: &Address, to: SocketAddr) -> Address {
+    let mut address = address.clone();
+    address.bytes[PORT].copy_from_slice(&to.port().to_le_bytes());
+    address
 }
 
 /// Bytes that differ from place to place and from seed to seed.
