@@ -155,7 +155,8 @@ impl Engine {
         let recvs: Vec<u32> = self
             .recvs
             .iter()
-            .filter(|(_, r)| r.peer == peer && r.state == RecvState::Matched && r.sender != 0)
+            .filter(|(_, r)| r.peer == peer && r.state == RecvState::Matched)
+            .filter(|(_, r)| r.lost || r.sender != 0)
             .map(|(slot, _)| slot)
             .collect();
         for slot in recvs {
@@ -165,8 +166,8 @@ impl Engine {
         let sends: Vec<u32> = self
             .sends
             .iter()
-            .filter(|(_, s)| s.peer == peer && s.rails_used & bit != 0)
-            .filter(|(_, s)| s.state == SendState::Flowing)
+            .filter(|(_, s)| s.peer == peer && s.state == SendState::Flowing)
+            .filter(|(_, s)| s.lost || s.rails_used & bit != 0)
             .map(|(slot, _)| slot)
             .collect();
         for slot in sends {

@@ -85,6 +85,8 @@ pub(super) struct Recv {
     pub received: u64,
     /// The send request's token; 0 when nobody waits for an answer.
     pub sender: u64,
+    /// Data was lost with a rail that is not closed yet: what that means shows then.
+    pub lost: bool,
     pub error: Option<PmlError>,
     pub rdma: Option<Box<Rdma>>,
 }
@@ -134,6 +136,7 @@ impl Recv {
             claimed: 0,
             received: 0,
             sender: 0,
+            lost: false,
             error: None,
             rdma: None,
         }

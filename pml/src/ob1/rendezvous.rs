@@ -226,15 +226,17 @@ impl Engine {
         }
     }
 
-    /// Fragments or a landing of this receive are lost with a rail. While another rail lives the message is over for
-    /// both sides; else the upper layer judges the peer, and that ends it.
+    /// A landing or read of this receive failed. Under a failing rail its meaning shows when the rail is closed; alone,
+    /// the message is over for both sides. What was booked stays booked: nothing more is believed for that range.
     pub fn lose_recv(&mut self, rail: RailId, from: Peer, slot: u32, fault: Fault) {
-        if self.recvs[slot].state != RecvState::Matched {
+        let recv = &mut self.recvs[slot];
+        let state = self.peers.state(from);
+        if recv.state != RecvState::Matched || recv.error.is_some() || state.is_cut_off() {
             return self.settle_recv(slot);
         }
-        self.recvs[slot].rail = rail;
-        if self.is_cut_off(from) {
-            self.recvs[slot].claimed = self.recvs[slot].want; // nothing more is believed
+        recv.rail = rail;
+        if state.is_losing_a_rail() {
+            recv.lost = true;
             return;
         }
         self.abandon_recv(slot, fault);

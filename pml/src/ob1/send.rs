@@ -6,7 +6,7 @@
 
 use super::convertor::Payload;
 use super::engine::Engine;
-use super::peer::{Life, PeerState};
+use super::peer::{Life, PeerState, RailState};
 use super::rendezvous::status_error;
 use super::slots::Key;
 use super::wire::{self, Asked, Envelope, Nack, WireStatus};
@@ -74,6 +74,10 @@ pub(super) struct Send {
     pub held: u32,
     /// The rails that got fragments of it: bit per rail.
     pub rails_used: u64,
+    /// A fragment was lost with a rail that is not closed yet: what that means shows then.
+    pub lost: bool,
+    /// Times the first frame came back with an error and was sent again.
+    pub retries: u8,
     /// Registered for the receiver to read.
     pub source: Option<(RailId, RemoteKey)>,
     pub error: Option<PmlError>,
@@ -104,6 +108,8 @@ impl Send {
             writes: Vec::new(),
             held: 0,
             rails_used: 0,
+            lost: false,
+            retries: 0,
             source: None,
             error: None,
         }
@@ -123,6 +129,8 @@ impl Send {
     }
 }
 
+/// Times an eager message is sent again by itself.
+const RETRIES: u8 = 8;
 /// Ranges or writes that a receiver may ask for before earlier ones are served.
 const ASKED_MAX: usize = 1 << 16;
 
@@ -293,12 +301,25 @@ impl Engine {
         self.settle_send(key.slot);
     }
 
-    /// A fragment is lost with its rail. While another rail lives the message is over for both sides; else the upper
-    /// layer judges the peer, and that ends it.
+    /// A fragment came back with an error. Under a failing rail its meaning shows when the rail is closed; alone, an eager
+    /// message is sent again (the receiver drops copies by their number, seed 002 §5), a long one is over for both sides.
     pub fn lose_send(&mut self, slot: u32, fault: Fault) {
         let send = &mut self.sends[slot];
-        if send.error.is_some() || self.peers.state(send.peer).is_cut_off() {
+        let state = self.peers.state(send.peer);
+        if send.error.is_some() || state.is_cut_off() {
             return self.settle_send(slot);
+        }
+        if state.is_losing_a_rail() {
+            send.lost = true;
+            return;
+        }
+        if send.receiver == 0 && send.held == 0 && send.retries < RETRIES {
+            send.retries += 1;
+            send.state = SendState::Queued;
+            let (key, peer) = (self.sends.key(slot), self.sends[slot].peer);
+            self.peers.state(peer).pending.push_front(key);
+            self.refresh(peer);
+            return self.peers.wake(peer);
         }
         self.abandon_send(slot, fault);
     }
@@ -333,6 +354,11 @@ impl PeerState {
     /// Whether no rail can carry anything for this peer any more.
     pub fn is_cut_off(&self) -> bool {
         self.life != Life::Alive
+    }
+
+    /// Whether a fault was told of a rail that is not closed yet.
+    pub fn is_losing_a_rail(&self) -> bool {
+        self.rails.iter().any(|r| r.state == RailState::Failing)
     }
 }
 

@@ -130,6 +130,11 @@ impl Fabric {
         self.0.borrow().memory.len()
     }
 
+    /// As `registered`, of one process.
+    pub fn registered_by(&self, peer: Peer) -> usize {
+        self.0.borrow().memory.values().filter(|(owner, _)| *owner == peer).count()
+    }
+
     /// Puts a frame of an attacker on the wire.
     pub fn inject(&self, rail: u16, from: Peer, to: Peer, header: &[u8], payload: &[u8]) {
         let packet = Packet { header: header.to_vec(), payload: payload.to_vec(), zcopy: false };
@@ -141,7 +146,7 @@ impl Fabric {
         self.0.borrow_mut().packets.get_mut(&(rail, from, to)).expect("frames wait").swap(0, 1);
     }
 
-    /// Moves the first waiting frame from one rail to another: it overtakes, or is overtaken.
+    /// Doubles the first frame that waits.
     pub fn duplicate_first(&self, rail: u16, from: Peer, to: Peer) {
         let mut net = self.0.borrow_mut();
         let queue = net.packets.get_mut(&(rail, from, to)).expect("frames wait");
