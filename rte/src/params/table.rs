@@ -47,6 +47,8 @@ pub static TABLE: &[Def] = &[
     row("pml_ob1_pipeline_depth", Kind::Count(1, 1024), "8",
         "Fragments of a rendezvous under way at once on each rail."),
 
+    row("rte_suspect_timeout", Kind::Duration, "20s",
+        "How long a process that cannot be reached, but that nobody calls dead, is waited for."),
     row("rte_host_timeout", Kind::Duration, "10s",
         "How long another host may be unreachable before its ranks count as failed (whole seconds, at least 3s)."),
 ];
