@@ -121,12 +121,23 @@ impl Word {
     }
 }
 
+/// What [`decode`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decoded<'a> {
+    /// The record word.
+    pub word: Word,
+    /// The header.
+    pub header: &'a [u8],
+    /// The payload, when it is inline.
+    pub inline: &'a [u8],
+}
+
 /// The first record in `ring`, with its header and inline payload, as a reader would see it at the start of a
 /// lap; `None` when there is none yet. For fuzzing and dumps; the reader takes the same steps in place.
 ///
 /// # Errors
 /// When no correct writer makes such bytes.
-pub fn decode(ring: &[u8], bulk_max: usize) -> Result<Option<(Word, &[u8], &[u8])>, Malformed> {
+pub fn decode(ring: &[u8], bulk_max: usize) -> Result<Option<Decoded<'_>>, Malformed> {
     let Some((first, rest)) = ring.split_first_chunk::<WORD>() else {
         return Err(Malformed("shorter than a record word"));
     };
@@ -134,7 +145,7 @@ pub fn decode(ring: &[u8], bulk_max: usize) -> Result<Option<(Word, &[u8], &[u8]
     word.fits(ring.len(), bulk_max)?;
     let (header, rest) = rest.split_at(usize::from(word.header));
     let inline = if word.kind == Kind::Inline { word.payload as usize } else { 0 };
-    Ok(Some((word, header, &rest[..inline])))
+    Ok(Some(Decoded { word, header, inline: &rest[..inline] }))
 }
 
 #[cfg(test)]
@@ -158,9 +169,9 @@ mod tests {
                 bytes[2..4].fill(0);
                 bytes[5..8].fill(0);
             }
-            if let Ok(Some((word, header, payload))) = decode(&bytes, 4096) {
+            if let Ok(Some(Decoded { word, header, inline })) = decode(&bytes, 4096) {
                 prop_assert_eq!(header.len(), usize::from(word.header));
-                prop_assert!(WORD + header.len() + payload.len() <= bytes.len());
+                prop_assert!(WORD + header.len() + inline.len() <= bytes.len());
             }
         }
     }

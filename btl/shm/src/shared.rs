@@ -28,7 +28,7 @@ mod real {
     enum Keep {
         Mapping(#[allow(dead_code)] MmapRaw),
         #[cfg(test)]
-        Heap(#[allow(dead_code)] Box<[Block]>),
+        Heap(#[allow(dead_code)] Vec<Block>),
     }
 
     #[cfg(test)]
@@ -63,7 +63,7 @@ mod real {
         #[cfg(test)]
         pub(crate) fn heap(len: usize) -> Self {
             let blocks = len.div_ceil(size_of::<Block>());
-            let heap: Box<[Block]> =
+            let heap: Vec<Block> =
                 (0..blocks).map(|_| Block([const { AtomicU64::new(0) }; 512])).collect();
             let base = heap.as_ptr().cast_mut().cast::<u8>();
             Shared { base, len, keep: Arc::new(Keep::Heap(heap)) }
@@ -159,7 +159,8 @@ unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
     }
     match len {
         0 => {}
-        1 => unsafe { to.write(from.read()) }, // SAFETY: one byte, by contract.
+        // SAFETY: one byte, by contract.
+        1 => unsafe { to.write(from.read()) },
         2..=3 => pair!(u16),
         4..=7 => pair!(u32),
         8..=15 => pair!(u64),

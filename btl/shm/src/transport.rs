@@ -373,7 +373,7 @@ impl Shm {
     #[cold]
     fn progress_gets<S: Sink>(&mut self, sink: &mut S) -> usize {
         let mut reports = self.report_stillborn(sink);
-        let Shm { gets, tx, endpoints, counters, broken, get_refused, urgent, .. } = self;
+        let Shm { gets, tx, endpoints, broken, get_refused, urgent, .. } = self;
         let session = |peer: Peer| match &endpoints.get(peer.index())?.phase {
             Phase::Up(session) => Some(session),
             _ => None,
@@ -387,11 +387,6 @@ impl Shm {
                 outcome = Err(Cause::ProcessGone);
             }
             match &outcome {
-                Ok(()) => {
-                    if let RmaKind::Get(region) = &descriptor.kind {
-                        counters.bytes_received.add(region.len() as u64);
-                    }
-                }
                 Err(Cause::ProcessGone) => {
                     broken.push((peer, Fault::peer(peer, Cause::ProcessGone)));
                     *urgent = true;
@@ -400,7 +395,7 @@ impl Shm {
                     tracing::info!(%peer, "the kernel refuses single copy; going on without");
                     *get_refused = true;
                 }
-                Err(_) => {}
+                Ok(()) | Err(_) => {}
             }
             reports += 1;
             sink.rma_completed(descriptor, outcome.map_err(|cause| Fault::operation(peer, cause)));

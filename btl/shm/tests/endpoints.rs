@@ -1,6 +1,6 @@
 //! Endpoints of real transports: how they begin, what they carry, how they end. Both ends live in this process,
 //! but where a death must be real.
-#![allow(unsafe_code)] // regions of test buffers
+#![allow(unsafe_code, clippy::unwrap_used)] // regions of test buffers; helpers outside `#[test]`
 
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
@@ -38,11 +38,11 @@ impl Sink for Log {
     }
     fn landing(&mut self, _: Peer, _: &[u8], len: usize) -> Landing {
         match &self.buffer {
-            // SAFETY: the buffer lives as long as the log; one region at a time.
-            Some(buffer) => Landing::Direct {
-                region: unsafe { buffer.recv_region() }.part(0..len),
-                token: Token(1),
-            },
+            Some(buffer) => {
+                // SAFETY: the buffer lives as long as the log; one region at a time.
+                let region = unsafe { buffer.recv_region() }.part(0..len);
+                Landing::Direct { region, token: Token(1) }
+            }
             None => Landing::Buffered,
         }
     }

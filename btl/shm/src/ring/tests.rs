@@ -1,5 +1,5 @@
 //! The ring over plain memory: these run under Miri too.
-#![allow(unsafe_code)] // regions of test buffers
+#![allow(unsafe_code, clippy::unwrap_used)] // regions of test buffers; helpers outside `#[test]`
 
 use super::*;
 use ironweave_btl::memory::OwnedBuffer;
@@ -23,11 +23,11 @@ impl Sink for Log {
 
     fn landing(&mut self, _: Peer, _: &[u8], len: usize) -> Landing {
         match &self.buffer {
-            // SAFETY: the buffer lives as long as the log and is not touched while a region exists.
-            Some(buffer) => Landing::Direct {
-                region: unsafe { buffer.recv_region() }.part(0..len),
-                token: Token(7),
-            },
+            Some(buffer) => {
+                // SAFETY: the buffer lives as long as the log and is not touched while a region exists.
+                let region = unsafe { buffer.recv_region() }.part(0..len);
+                Landing::Direct { region, token: Token(7) }
+            }
             None => Landing::Buffered,
         }
     }
