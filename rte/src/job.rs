@@ -97,7 +97,7 @@ impl Job {
             Err(_) => Liveness::absent(),
         };
         let signalled = if liveness.is_kept() { None } else { survive_hydras_signal()? };
-        let secret = agree_on_secret(&mut client, place.rank)?;
+        let secret = agree_on_secret(&mut client, place.rank, liveness.is_kept())?;
         let hosts = client.get(MAPPING_KEY)?.and_then(|text| mapping::parse(&text, place.size));
         let hosts = hosts.unwrap_or_else(|| {
             tracing::warn!("the launcher tells no host of any rank: each counts as on its own");
@@ -327,14 +327,14 @@ fn survive_hydras_signal() -> Result<Option<Arc<AtomicBool>>> {
 }
 
 /// Our launcher has put the secret; under another one rank 0 makes it and a fence shares it.
-fn agree_on_secret(client: &mut Client, rank: u32) -> Result<Secret> {
+fn agree_on_secret(client: &mut Client, rank: u32, ours: bool) -> Result<Secret> {
     let read = |client: &mut Client| -> Result<Option<Secret>> {
         let Some(hex) = client.get(SECRET_KEY)? else { return Ok(None) };
         Ok(text::decode(&hex).and_then(|bytes| bytes.try_into().ok()))
     };
     // Only our launcher keeps a liveness page; asking a foreign one for the key first would race
     // with rank 0's put.
-    if std::env::var_os(LIVENESS_VARIABLE).is_none() {
+    if !ours {
         if rank == 0 {
             client.put(SECRET_KEY, &text::encode(&secret::fresh()?))?;
         }

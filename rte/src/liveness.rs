@@ -17,7 +17,7 @@
 #![allow(unsafe_code)] // Atomics in memory shared between processes have no safe form.
 
 use crate::error::{Result, RteError};
-use memmap2::{Mmap, MmapMut};
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -89,9 +89,9 @@ impl FailedRank {
 /// All methods take `&self`, never block and make no system call.
 #[derive(Debug)]
 pub struct Liveness {
-    /// The version word, in `_page` or the static stand-in: one pointer, no branch.
+    /// The version word, in `page` or the static stand-in: one pointer, no branch.
     version: NonNull<AtomicU64>,
-    page: Option<Mmap>,
+    page: Option<Words>,
     capacity: usize,
 }
 
@@ -125,17 +125,15 @@ impl Liveness {
         if (length as usize) < page_length(size) {
             return Err(wrong("is too short for this job"));
         }
-        // SAFETY: the file is sealed against shrinking (checked above), so the mapping cannot
-        // fault; the launcher writes it concurrently, and it is read through atomics alone.
-        let page = unsafe { memmap2::MmapOptions::new().len(page_length(size)).map(&fd) }
-            .map_err(|error| RteError::system("cannot map the liveness page", error))?;
-        let base = page.as_ptr();
-        if word(base, 0).load(Ordering::Relaxed) != MAGIC
-            || word(base, CAPACITY).load(Ordering::Relaxed) != u64::from(size)
+        // Sealed against shrinking (checked above): no access to it can fault.
+        let page = MmapOptions::new().len(page_length(size)).map_raw_read_only(&fd);
+        let page = Words(page.map_err(|e| RteError::system("cannot map the liveness page", e))?);
+        if page.at(0).load(Ordering::Relaxed) != MAGIC
+            || page.at(CAPACITY).load(Ordering::Relaxed) != u64::from(size)
         {
             return Err(wrong("is of another layout or another job"));
         }
-        let version = NonNull::from(word(base, VERSION));
+        let version = NonNull::from(page.at(VERSION));
         Ok(Liveness { version, page: Some(page), capacity: size as usize })
     }
 
@@ -157,7 +155,7 @@ impl Liveness {
         std::iter::from_fn(move || {
             let page = self.page.as_ref()?;
             while *cursor < end {
-                let entry = word(page.as_ptr(), ENTRIES + *cursor * ENTRY).load(Ordering::Relaxed);
+                let entry = page.at(ENTRIES + *cursor * ENTRY).load(Ordering::Relaxed);
                 *cursor += 1;
                 let failed = FailedRank::unpack(entry);
                 if let Some(failed) = failed.filter(|f| (f.rank as usize) < self.capacity) {
@@ -177,7 +175,7 @@ impl Liveness {
 /// The launcher's end: makes the page and publishes failures.
 #[derive(Debug)]
 pub struct LivenessWriter {
-    page: MmapMut,
+    page: Words,
     fd: OwnedFd,
     published: Vec<bool>,
     count: usize,
@@ -193,12 +191,10 @@ impl LivenessWriter {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create("ironweave-liveness", flags).map_err(failed)?;
         rustix::fs::ftruncate(&fd, page_length(size) as u64).map_err(failed)?;
-        // SAFETY: the file is ours alone until it is inherited, and sealed against shrinking
-        // before that.
-        let page = unsafe { MmapMut::map_mut(&fd) }
-            .map_err(|error| RteError::system("cannot map the liveness page", error))?;
-        word(page.as_ptr(), 0).store(MAGIC, Ordering::Relaxed);
-        word(page.as_ptr(), CAPACITY).store(u64::from(size), Ordering::Relaxed);
+        let page = MmapOptions::new().len(page_length(size)).map_raw(&fd);
+        let page = Words(page.map_err(|e| RteError::system("cannot map the liveness page", e))?);
+        page.at(0).store(MAGIC, Ordering::Relaxed);
+        page.at(CAPACITY).store(u64::from(size), Ordering::Relaxed);
         let seals = SealFlags::SHRINK | SealFlags::GROW;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed)?;
         // Linux 5.1 and later: no new writable view, ours stays. Older kernels do without.
@@ -214,10 +210,9 @@ impl LivenessWriter {
         if std::mem::replace(published, true) {
             return;
         }
-        let base = self.page.as_ptr();
-        word(base, ENTRIES + self.count * ENTRY).store(failed.pack(), Ordering::Relaxed);
+        self.page.at(ENTRIES + self.count * ENTRY).store(failed.pack(), Ordering::Relaxed);
         self.count += 1;
-        word(base, VERSION).store(self.count as u64, Ordering::Release);
+        self.page.at(VERSION).store(self.count as u64, Ordering::Release);
     }
 }
 
@@ -231,13 +226,22 @@ fn page_length(size: u32) -> usize {
     ENTRIES + size as usize * ENTRY
 }
 
-/// The word at `offset` of a mapping that begins at `base`; callers stay within `page_length`.
-fn word<'a>(base: *const u8, offset: usize) -> &'a AtomicU64 {
-    debug_assert!(offset.is_multiple_of(ENTRY));
-    // SAFETY: `base` is a page-aligned mapping of at least `page_length(size)` bytes, every caller
-    // passes a multiple of 8 below that (header offsets, or an index below `size`), and the words
-    // are only ever accessed as atomics. Reference lifetimes do not outlive the caller's mapping.
-    unsafe { AtomicU64::from_ptr(base.add(offset).cast::<u64>().cast_mut()) }
+/// A shared mapping, accessed as atomic words alone.
+#[derive(Debug)]
+struct Words(MmapRaw);
+
+impl Words {
+    /// The word at byte `offset`.
+    ///
+    /// # Panics
+    /// The offset is outside the mapping or not a multiple of eight: a mistake in this file.
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(ENTRY) && offset + ENTRY <= self.0.len());
+        // SAFETY: in bounds and aligned (asserted; mappings begin at a page), alive as long as
+        // `self`, and no process forms any other kind of access than through atomics. Readers map it
+        // read-only and only load.
+        unsafe { AtomicU64::from_ptr(self.0.as_mut_ptr().add(offset).cast::<u64>()) }
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,12 @@ use std::time::{Duration, Instant};
 /// How long `finalize` waits for the process manager's acknowledgement.
 const FINALIZE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// The longest request. Process managers keep a whole line in 1,024 bytes whatever they tell of
+/// their longest value: Slurm's ends the step over a longer one.
+const MAX_REQUEST: usize = 1000;
+/// The longest key used, whatever a process manager would take.
+const MAX_KEY: usize = 63;
+
 /// A connection to the process manager.
 #[derive(Debug)]
 pub struct Client {
@@ -99,12 +105,17 @@ impl Client {
             };
             Ok((limit("keylen_max")?, limit("vallen_max")?))
         })?;
-        // Their limits count the terminating NUL of a C string.
-        (self.key_limit, self.value_limit) = (keys - 1, values - 1);
         self.kvs = self.ask("cmd=get_my_kvsname\n", "my_kvsname", |reply| {
             let name = reply.get("kvsname");
             Ok(name.ok_or_else(|| RteError::Protocol("no kvsname".into()))?.to_owned())
         })?;
+        // Their limits count the terminating NUL of a C string.
+        self.key_limit = MAX_KEY.min(keys - 1);
+        let room = MAX_REQUEST.checked_sub(self.put_line("", "").len() + self.key_limit);
+        let room = room.filter(|room| *room >= 16).ok_or_else(|| {
+            RteError::Protocol(format!("its kvsname leaves no room for values: {}", self.kvs))
+        })?;
+        self.value_limit = room.min(values - 1);
         Ok(())
     }
 
@@ -138,8 +149,12 @@ impl Client {
                 self.value_limit
             )));
         }
-        let line = format!("cmd=put kvsname={} key={key} value={value}\n", self.kvs);
+        let line = self.put_line(key, value);
         self.ask(&line, "put_result", |reply| check(reply, "put"))
+    }
+
+    fn put_line(&self, key: &str, value: &str) -> String {
+        format!("cmd=put kvsname={} key={key} value={value}\n", self.kvs)
     }
 
     /// The value under `key`; `None` when nobody put one.
@@ -277,5 +292,91 @@ fn check(reply: &Command<'_>, request: &'static str) -> Result<()> {
             let reason = reply.get("msg").map_or_else(|| format!("rc={rc}"), str::to_owned);
             Err(RteError::Refused { request, reason })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::fs::File;
+    use std::io::{BufRead, BufReader, Write};
+    use std::thread::JoinHandle;
+
+    /// A process manager that gives `answers` in turn, one to each line; returns the lines.
+    fn manager(answers: Vec<String>) -> (OwnedFd, JoinHandle<Vec<String>>) {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut reader = BufReader::new(File::from(theirs));
+            let mut lines = Vec::new();
+            for answer in answers {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                lines.push(line);
+                // In two pieces: an answer may arrive anyhow.
+                let (head, tail) = answer.split_at(answer.len() / 2);
+                reader.get_mut().write_all(head.as_bytes()).unwrap();
+                reader.get_mut().write_all(tail.as_bytes()).unwrap();
+            }
+            lines
+        });
+        (ours, thread)
+    }
+
+    fn greeting(kvs: &str) -> Vec<String> {
+        vec![
+            "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n".into(),
+            "cmd=maxes kvsname_max=256 keylen_max=256 vallen_max=1024\n".into(),
+            format!("cmd=my_kvsname kvsname={kvs}\n"),
+        ]
+    }
+
+    #[test]
+    fn a_request_at_its_limits_stays_below_what_slurm_reads() {
+        let mut answers = greeting("kvs_123456_0_0123456789_host");
+        answers.push("cmd=put_result rc=0\n".into());
+        let (fd, manager) = manager(answers);
+        let mut client = Client::over(fd).unwrap();
+        let (key, value) = ("k".repeat(client.key_limit()), "v".repeat(client.value_limit()));
+        client.put(&key, &value).unwrap();
+        assert!(matches!(client.put(&key, &format!("{value}v")), Err(RteError::Limit(_))));
+        let lines = manager.join().unwrap();
+        assert!((900..=MAX_REQUEST).contains(&lines[3].len()), "{}", lines[3].len());
+    }
+
+    #[test]
+    fn refusals_surprises_and_the_end_are_errors() {
+        let mut answers = greeting("kvs");
+        answers.push("cmd=put_result rc=-1 msg=key exists\n".into());
+        answers.push("cmd=get_result rc=-1 msg=no_such_key value=unknown\n".into());
+        answers.push("cmd=set debug=1\ncmd=barrier_out\n".into());
+        answers.push("cmd=what\n".into());
+        let (fd, manager) = manager(answers);
+        let mut client = Client::over(fd).unwrap();
+        let refused = client.put("k", "v").unwrap_err().to_string();
+        assert_eq!(refused, "PMI: the process manager refused put: key exists");
+        assert_eq!(client.get("k").unwrap(), None);
+        client.barrier().unwrap();
+        assert!(matches!(client.get("k"), Err(RteError::Protocol(_))));
+        manager.join().unwrap();
+        assert!(matches!(client.barrier(), Err(RteError::LauncherGone)));
+        assert!(matches!(client.finalize(), Err(RteError::LauncherGone)));
+    }
+
+    #[test]
+    fn a_manager_that_cannot_hold_values_is_refused() {
+        for maxes in ["cmd=maxes keylen_max=64 vallen_max=4\n", "cmd=maxes keylen_max=x\n"] {
+            let mut answers = greeting("kvs");
+            answers[1] = maxes.into();
+            answers.truncate(2);
+            let (fd, manager) = manager(answers);
+            assert!(matches!(Client::over(fd), Err(RteError::Protocol(_))), "{maxes}");
+            manager.join().unwrap();
+        }
+        let (fd, manager) = manager(greeting(&"k".repeat(990)));
+        assert!(matches!(Client::over(fd), Err(RteError::Protocol(_))));
+        manager.join().unwrap();
     }
 }
