@@ -40,11 +40,13 @@
 //! assert_eq!(logs[1].0, ["peer 0 is up", "peer 0 says hello"]);
 //! ```
 
+mod chaos;
 mod model;
 mod net;
 mod queue;
 mod sim;
 
+pub use chaos::{Chaos, ChaosPlan};
 pub use model::{Death, RailModel};
 pub use net::{SimFault, SimNet};
 pub use sim::SimBtl;

@@ -295,10 +295,7 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
             if (put && !caps.put) || (!put && !caps.get) {
                 continue;
             }
-            let remote = match stage.command(peer, Command::Register(!put, LEN)) {
-                Answer::Key(bytes) => RemoteKey::new(&bytes).expect("keys are short"),
-                other => stage.fail(&format!("registering says {other:?}")),
-            };
+            let remote = register(&mut stage, peer, !put, LEN);
             let key = source_key(run.seed, peer);
             stage.flood(0, peer, 100, 4096);
             stage.flood(peer, 0, 100, 4096);
@@ -326,10 +323,7 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
                 stage.reach(peer);
             }
             // Into the end: everything comes back, and nothing touches local memory after.
-            let remote = match stage.command(peer, Command::Register(!put, LEN)) {
-                Answer::Key(bytes) => RemoteKey::new(&bytes).expect("keys are short"),
-                other => stage.fail(&format!("registering says {other:?}")),
-            };
+            let remote = register(&mut stage, peer, !put, LEN);
             for _ in 0..5 {
                 rma_when_there_is_room(&mut stage, peer, remote, put, key, 0, LEN);
             }
@@ -346,6 +340,18 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
         stage.finish();
         Ok(())
     })
+}
+
+/// Has `peer` register memory, as soon as there is room for a registration.
+fn register<H: Harness>(stage: &mut Stage<H>, peer: u32, source: bool, len: usize) -> RemoteKey {
+    let no_room = Answer::Refused(Refused::NoRoom.to_string());
+    loop {
+        match stage.command(peer, Command::Register(source, len)) {
+            Answer::Key(bytes) => return RemoteKey::new(&bytes).expect("keys are short"),
+            answer if answer == no_room => stage.turn(),
+            other => stage.fail(&format!("registering says {other:?}")),
+        }
+    }
 }
 
 fn rma_when_there_is_room<H: Harness>(
