@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Two hosts and the network between them and us; gone when dropped.
 struct Hosts {
     names: Vec<String>,
+    links: Vec<String>,
     bridge: String,
 }
 
@@ -29,7 +30,7 @@ impl Hosts {
         let unique = std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed) % 8;
         let tag = format!("{:x}", unique % 0xff_ffff);
         let network = format!("10.{}.{}", 128 + unique / 256 % 100, unique % 256);
-        let mut hosts = Hosts { names: Vec::new(), bridge: format!("iwb{tag}") };
+        let mut hosts = Hosts { names: Vec::new(), links: Vec::new(), bridge: format!("iwb{tag}") };
         ip(&format!("link add {} type bridge", hosts.bridge))?;
         ip(&format!("addr add {network}.254/24 dev {}", hosts.bridge))?;
         ip(&format!("link set {} up", hosts.bridge))?;
@@ -38,6 +39,7 @@ impl Hosts {
             ip(&format!("netns add {name}"))?;
             hosts.names.push(name.clone());
             ip(&format!("link add {link} type veth peer name eth0 netns {name}"))?;
+            hosts.links.push(link.clone());
             ip(&format!("link set {link} master {} up", hosts.bridge))?;
             ip(&format!("-n {name} addr add {network}.{}/24 dev eth0", index + 1))?;
             ip(&format!("-n {name} link set eth0 up"))?;
@@ -70,6 +72,10 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
+        // The links first: a namespace goes, with its end of a link, only some time after its name.
+        for link in &self.links {
+            let _ = ip(&format!("link del {link}"));
+        }
         for name in &self.names {
             let _ = ip(&format!("netns del {name}"));
         }
