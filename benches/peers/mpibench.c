@@ -25,7 +25,7 @@ enum { MAX_WINDOW = 1024, MAX_CPUS = 1024, PROBE_SAMPLES = 63, PROBE_TURNS = 64 
 
 static int rank, ranks;
 static int window = 64;
-static int recv_buffers = 1;
+static int recv_buffers = 0; /* 0: as many as the window has messages */
 static int reps = 3;
 static int probe_wanted = 1;
 static int probe_cpu[2] = {-1, -1};
@@ -217,9 +217,10 @@ static double block(const char *test, size_t size, long iters, const char **unit
 
 /* ---- Command line and output ---- */
 
+static int windowed(const char *test) { return !strcmp(test, "bw") || !strcmp(test, "bibw") || !strcmp(test, "mbw_mr"); }
+
 static long default_iterations(const char *test, size_t size) {
-  int windowed = !strcmp(test, "bw") || !strcmp(test, "bibw") || !strcmp(test, "mbw_mr");
-  if (windowed) return size <= 1024 ? 1000 : size <= 8192 ? 400 : size <= 65536 ? 40 : size <= 1048576 ? 6 : 3;
+  if (windowed(test)) return size <= 1024 ? 1000 : size <= 8192 ? 400 : size <= 65536 ? 40 : size <= 1048576 ? 6 : 3;
   return size <= 1024 ? 10000 : size <= 8192 ? 5000 : size <= 65536 ? 1000 : size <= 1048576 ? 100 : 30;
 }
 
@@ -241,7 +242,7 @@ static void run_spec(char *spec) {
     long iters = *end == 'x' ? strtol(end + 1, &end, 10) : default_iterations(test, size);
     if (*end || end == item || iters < 1 || size > 1u << 30) die("bad size or iterations", item);
     const char *unit;
-    size_t receive_bytes = (size ? size : 1) * (size_t)recv_buffers;
+    size_t receive_bytes = (size ? size : 1) * (size_t)(windowed(test) ? recv_buffers : 1);
     if (posix_memalign((void **)&send_buffer, 4096, size ? size : 1)) die("out of memory", item);
     if (posix_memalign((void **)&recv_buffer, 4096, receive_bytes)) die("out of memory", item);
     memset(send_buffer, 'a', size ? size : 1);
@@ -317,6 +318,7 @@ int main(int argc, char **argv) {
     else die("unknown option", argv[i]);
   }
   if (window > MAX_WINDOW) die("window too large", NULL);
+  if (!recv_buffers) recv_buffers = window;
   report_binding();
   for (; i < argc; i++, specs++) run_spec(argv[i]);
   if (!specs) die("nothing to run", "give TEST:SIZE[xITERS]");

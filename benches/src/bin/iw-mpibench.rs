@@ -19,9 +19,9 @@ struct Options {
     /// Messages in flight of the windowed tests.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     window: u16,
-    /// Distinct receive buffers a window cycles through.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    recv_buffers: u16,
+    /// Distinct receive buffers a window cycles through; must be the window: each receive borrows its own.
+    #[arg(long)]
+    recv_buffers: Option<u16>,
     /// Write -19 to /proc/self/autogroup where permitted.
     #[arg(long)]
     autogroup: bool,
@@ -41,6 +41,9 @@ fn main() -> ExitCode {
         Ok(specs) => specs.concat(),
         Err(message) => return fail(&message),
     };
+    if options.recv_buffers.is_some_and(|buffers| buffers != options.window) {
+        return fail("--recv-buffers must be the window: each receive borrows memory of its own");
+    }
     if options.autogroup {
         // Not permitted everywhere; the figures are then the session's own.
         let _ = std::fs::write("/proc/self/autogroup", "-19");
@@ -75,8 +78,7 @@ fn measure(comm: &Comm, options: &Options, specs: &[Spec]) -> Result<()> {
     }
     let probe = || if options.no_probe { Ok(0.0) } else { placement.probe(comm) };
     for spec in specs {
-        let mut buffers =
-            Buffers::new(spec.size, options.window.into(), options.recv_buffers.into());
+        let mut buffers = Buffers::new(*spec, options.window.into());
         block(comm, *spec, &mut buffers)?; // connections and page tables settle here, unprinted
         let mut before = probe()?;
         for rep in 0..options.reps as usize {

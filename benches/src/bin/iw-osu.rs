@@ -98,7 +98,7 @@ fn sweep(comm: &Comm, options: &Options) -> Result<()> {
             None => test.default_iterations(size),
         };
         let spec = Spec { test, size, iterations };
-        let mut buffers = Buffers::new(size, options.window_size.into(), 1);
+        let mut buffers = Buffers::new(spec, options.window_size.into());
         let value = block(comm, spec, &mut buffers)?;
         if rank_0 {
             println!("{}", line(test, size, value));

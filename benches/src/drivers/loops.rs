@@ -16,15 +16,15 @@ pub struct Buffers {
     receive: Paged,
     size: usize,
     window: usize,
-    receive_buffers: usize,
 }
 
 impl Buffers {
-    /// A send buffer, and the receive buffers that a window of `window` messages cycles through.
+    /// A send buffer, and a receive buffer; one for each message of a window of `window` where the test has windows.
     #[must_use]
-    pub fn new(size: usize, window: usize, receive_buffers: usize) -> Self {
-        let receive = Paged::new(b'b', size * receive_buffers);
-        Self { send: Paged::new(b'a', size), receive, size, window, receive_buffers }
+    pub fn new(spec: Spec, window: usize) -> Self {
+        let receives = if spec.test.windowed() { window } else { 1 };
+        let (send, receive) = (Paged::new(b'a', spec.size), Paged::new(b'b', spec.size * receives));
+        Self { send, receive, size: spec.size, window }
     }
 }
 
@@ -122,9 +122,9 @@ fn exchange(comm: &Comm, spec: Spec, buffers: &mut Buffers) -> Result<f64> {
     Ok(seconds * 1e6 / spec.iterations as f64)
 }
 
-/// The first error of `requests`, all of them being over.
+/// Waits for all sends of a window; at the first error the scope's end waits for the rest.
 fn wait_all(requests: &mut Vec<Request<'_, '_, ()>>) -> Result<()> {
-    requests.drain(..).fold(Ok(()), |first, mut request| first.and(request.wait().map(drop)))
+    requests.drain(..).try_for_each(|mut request| request.wait().map(drop))
 }
 
 /// Buffers that the receives of a window own while they are under way, and give back when they are over.
