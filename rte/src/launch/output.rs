@@ -1,8 +1,8 @@
 //! The launcher's own standard output and error: puts ranks' bytes back together into lines, so that
 //! no line is torn by another rank's, tags them if asked, and writes without ever blocking the loop.
 //!
-//! A line is held until its newline or its rank's end, at most [`HELD`] bytes of it. What the reader
-//! of our output does not take is queued; past [`QUEUED`] hosts get no new credit and ranks wait in
+//! A line is held until its newline or its rank's end, at most 64 KiB of it. What the reader
+//! of our output does not take is queued; past a megabyte hosts get no new credit and ranks wait in
 //! their own writes, as they would without a launcher.
 
 use super::messages::{OUTPUT_WINDOW, Stream};

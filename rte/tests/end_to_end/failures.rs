@@ -73,6 +73,35 @@ fn kill_on_failure_ends_the_job() {
     assert_eq!((outcome.code(), outcome.err.as_str()), (Some(0), ""));
 }
 
+#[test]
+fn a_rank_killed_at_any_moment_holds_nobody_up() {
+    for delay in 0..24u64 {
+        let job = run_probe("-n 4", "join publish fence lookup sleep:10 finalize");
+        let victim = loop {
+            let ranks = job.children_named("probe");
+            if let Some(rank) = ranks.get(delay as usize % 4) {
+                break *rank;
+            }
+            if job.has_ended() {
+                break 0;
+            }
+        };
+        std::thread::sleep(std::time::Duration::from_micros(delay * 700));
+        if victim != 0 {
+            // It may have ended by itself: that is one of the moments.
+            let pid = rustix::process::Pid::from_raw(victim as i32).expect("a number");
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        let outcome = job.outcome();
+        assert_eq!(outcome.code(), Some(0), "after {delay}: {outcome:?}");
+        for survivor_sees in 0..4 {
+            let whole = outcome.count(&format!("blob {survivor_sees} whole"));
+            let missing = outcome.count(&format!("blob {survivor_sees} missing"));
+            assert!((3..=4).contains(&(whole + missing)), "after {delay}: {outcome:?}");
+        }
+    }
+}
+
 /// Starts ranks that each have a child of their own; returns all their process numbers.
 fn job_with_children() -> (Job, Vec<u32>) {
     let mut job = run_probe("-n 2", "join child pid sleep:60000");

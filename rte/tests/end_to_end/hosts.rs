@@ -50,23 +50,16 @@ impl Hosts {
 
     fn run(&self, slots: u32, args: &str, steps: &str) -> Job {
         let list: Vec<_> = self.names.iter().map(|name| format!("{name}:{slots}")).collect();
-        let (list, probe) = (list.join(","), probe());
-        let fixed = ["--hosts", &list, "--launch-agent", "ip netns exec {host}"].map(OsStr::new);
+        Hosts::run_on(&list.join(","), args, steps, Stdio::null())
+    }
+
+    fn run_on(list: &str, args: &str, steps: &str, input: Stdio) -> Job {
+        let probe = probe();
+        let fixed = ["--hosts", list, "--launch-agent", "ip netns exec {host}"].map(OsStr::new);
         let words = args.split_whitespace().map(OsStr::new);
         let steps = steps.split_whitespace().map(OsStr::new);
         let all = fixed.into_iter().chain(words).chain([probe.as_os_str()]).chain(steps);
-        Job::start(all, Stdio::null())
-    }
-
-    /// The daemons of a job: the launcher's children that carry the daemon's argument.
-    fn daemons(&self, job: &Job) -> Vec<u32> {
-        let path = format!("/proc/{0}/task/{0}/children", job.pid());
-        let children = std::fs::read_to_string(path).expect("children");
-        let is_daemon = |pid: &u32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.ends_with(b"\0daemon\0")
-        };
-        children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(is_daemon).collect()
+        Job::start(all, input)
     }
 }
 
@@ -149,7 +142,7 @@ fn a_killed_daemon_is_a_lost_host_to_the_others() {
         (0..4).map(|rank| job.expect(&format!("pid {rank}")).parse().expect("pid")).collect();
     let children: Vec<u32> =
         (2..4).map(|rank| job.expect(&format!("child {rank}")).parse().expect("pid")).collect();
-    let daemons = hosts.daemons(&job);
+    let daemons = job.children_named("daemon");
     assert_eq!(daemons.len(), 2);
     send(daemons[1], Signal::KILL);
     let outcome = job.outcome();
@@ -185,7 +178,7 @@ fn a_killed_launcher_takes_every_host_with_it() {
     let mut job = hosts.run(1, "-n 2", "join fence child pid sleep:60000");
     let prefixes = ["pid 0", "pid 1", "child 0", "child 1"];
     let pids = prefixes.map(|prefix| job.expect(prefix).parse::<u32>().expect("a number"));
-    let daemons = hosts.daemons(&job);
+    let daemons = job.children_named("daemon");
     job.signal(Signal::KILL);
     pids.into_iter().chain(daemons).for_each(wait_gone);
     job.outcome();
@@ -201,4 +194,54 @@ fn a_missing_program_on_a_host_is_told_with_the_hosts_name() {
     assert_code(&outcome, 127);
     let words = format!("host {}: no program no-such-program in PATH", hosts.names[0]);
     assert!(outcome.err.contains(&words), "{outcome:?}");
+}
+
+#[test]
+fn this_host_and_others_make_one_job() {
+    let Some(hosts) = hosts("this_host_and_others_make_one_job", 1) else { return };
+    let list = format!("localhost:2,{}:2", hosts.names[0]);
+    let steps = "join publish fence 0/kill:9 failures:1 lookup finalize 1/exit:8";
+    let outcome = Hosts::run_on(&list, "-n 4", steps, Stdio::null()).outcome();
+    assert_code(&outcome, 8);
+    for rank in 0..4 {
+        assert_eq!(outcome.count(&format!("blob {rank} whole")), 3, "{outcome:?}");
+    }
+    let abort = "join fence 3/abort:21 sleep:60000";
+    assert_code(&Hosts::run_on(&list, "-n 4", abort, Stdio::null()).outcome(), 21);
+    let kill = "join fence 3/kill:9 sleep:60000";
+    let outcome = Hosts::run_on(&list, "-n 4 --kill-on-failure", kill, Stdio::null()).outcome();
+    assert_code(&outcome, 128 + 15);
+}
+
+#[test]
+fn input_crosses_to_rank_0_on_another_host() {
+    let Some(hosts) = hosts("input_crosses_to_rank_0_on_another_host", 1) else { return };
+    let data: Vec<u8> = (0..2_000_000u32).map(|index| (index % 253) as u8).collect();
+    let whole = format!("stdin {} bytes {}", data.len(), &blake3::hash(&data).to_hex()[..16]);
+    let mut job = Hosts::run_on(&hosts.names[0], "-n 1", "stdin", Stdio::piped());
+    job.feed(data);
+    let outcome = job.outcome();
+    assert_eq!(outcome.count(&whole), 1, "{outcome:?}");
+}
+
+#[test]
+fn one_host_that_cannot_be_reached_ends_the_daemons_of_the_others() {
+    let name = "one_host_that_cannot_be_reached_ends_the_daemons_of_the_others";
+    let Some(hosts) = hosts(name, 1) else { return };
+    let list = format!("{},iw-no-such-host", hosts.names[0]);
+    let outcome = Hosts::run_on(&list, "-n 2", "print:ran", Stdio::null()).outcome();
+    assert_code(&outcome, 1);
+    assert!(outcome.err.contains("host iw-no-such-host"), "{outcome:?}");
+    assert_eq!(outcome.count("ran"), 0);
+    // Nothing of the job is left in the namespace.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let pids =
+            Command::new("ip").args(["netns", "pids", &hosts.names[0]]).output().expect("ip");
+        if pids.stdout.is_empty() {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{pids:?}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
 }

@@ -137,6 +137,30 @@ impl Job {
         send(self.pid(), signal);
     }
 
+    /// Whether the launcher has ended.
+    pub fn has_ended(&self) -> bool {
+        state(self.pid()).is_none_or(|state| state == 'Z')
+    }
+
+    /// The launcher's children whose command ends its path in `name`, or is given it as argument.
+    pub fn children_named(&self, name: &str) -> Vec<u32> {
+        let path = format!("/proc/{0}/task/{0}/children", self.pid());
+        let children = std::fs::read_to_string(path).unwrap_or_default();
+        let is_named = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+            words.any(|word| word.rsplit('/').next() == Some(name))
+        };
+        let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        // The launcher's own line, before a child's exec, is no child of that name.
+        pids.filter(is_named).filter(|pid| !self.runs_launcher(*pid)).collect()
+    }
+
+    fn runs_launcher(&self, pid: u32) -> bool {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == b"run")
+    }
+
     /// Waits for the launcher to end.
     pub fn outcome(mut self) -> Outcome {
         loop {
