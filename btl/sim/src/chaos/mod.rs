@@ -250,9 +250,8 @@ impl<B: Btl> Btl for Chaos<B> {
     /// What was told decides: the inner transport may be further.
     fn state(&self, peer: Peer) -> EndpointState {
         let inner = self.inner.state(peer);
-        let Some(waiting) = self.peers.get(&peer.0) else {
-            return inner;
-        };
+        let nothing = Waiting::default();
+        let waiting = self.peers.get(&peer.0).unwrap_or(&nothing);
         let ending = waiting.queue.iter().any(|(_, report)| matches!(report, Report::Closed));
         let coming = waiting.queue.iter().any(|(_, report)| matches!(report, Report::Up));
         match (waiting.told, inner) {
