@@ -47,24 +47,28 @@ impl Engine {
         header: &[u8],
         payload: &[u8],
     ) {
-        let Found::Here(slot) = self.comms.find(from, envelope) else {
+        let Some((at, comm)) = self.comms.named(envelope) else {
             return self.arrive(rail, from, Frame::Match(*envelope), header, payload);
         };
-        let comm = self.comms.at(slot);
-        let member = &mut comm.members[envelope.source as usize];
-        if member.expected != envelope.seq || member.heard != rail || comm.is_quiet {
+        let careful = comm.careful;
+        let Some(member) = comm.members.get_mut(envelope.source as usize) else {
+            return self.malformed(from, "source rank");
+        };
+        if member.expected != envelope.seq || member.heard != rail || member.peer != from || careful
+        {
             return self.arrive(rail, from, Frame::Match(*envelope), header, payload);
         }
         member.expected = member.expected.wrapping_add(1);
-        let recv = comm.take_posted(&mut self.recvs, envelope.source, envelope.tag);
-        if recv != NIL {
-            let length = payload.len() as u64;
-            self.recvs[recv].matched(from, envelope.source, envelope.tag, length);
-            self.recvs[recv].take(0, payload);
-            self.settle_recv(recv);
-        } else {
+        let slot = comm.take_posted(&mut self.recvs, envelope.source, envelope.tag);
+        if slot == NIL {
             let body = Body::Whole(self.pool.hold(payload, payload.len()));
-            self.keep(slot, from, envelope, payload.len() as u64, body);
+            self.keep(at, from, envelope, payload.len() as u64, body);
+            return;
+        }
+        let recv = &mut self.recvs[slot];
+        recv.matched_whole(envelope.source, envelope.tag, payload);
+        if recv.detached {
+            self.free_recv(slot);
         }
     }
 
@@ -148,7 +152,9 @@ impl Engine {
             return Turn::Never;
         }
         let parked = Parked { rail, header: Header::new(header), payload: payload.to_vec() };
-        self.comms.at(slot).parked.insert(place, parked);
+        let comm = self.comms.at(slot);
+        comm.parked.insert(place, parked);
+        comm.watch();
         Turn::Later
     }
 
@@ -198,6 +204,7 @@ impl Engine {
             }
             let turn = (source, there.members[source as usize].expected);
             let Some(parked) = there.parked.remove(&turn) else { return };
+            there.watch();
             let from = there.members[source as usize].peer;
             self.leave_room(from, parked.payload.len());
             self.replay_frame(parked.rail, from, &parked.header, &parked.payload);
@@ -284,16 +291,12 @@ impl Engine {
     #[inline]
     fn keep(&mut self, comm: u32, from: Peer, envelope: &Envelope, length: u64, body: Body) -> Key {
         self.stats.unexpected += 1;
-        let key = self.messages.insert(Unexpected {
-            comm: self.comms.id(comm),
-            source: envelope.source,
-            tag: envelope.tag,
-            peer: from,
-            length,
-            place: Place::Queued,
-            body,
-            ..Unexpected::VACANT
-        });
+        let key = self.messages.take(|| Unexpected::VACANT);
+        let message = &mut self.messages[key.slot];
+        message.comm = self.comms.id(comm);
+        (message.source, message.tag, message.peer) = (envelope.source, envelope.tag, from);
+        (message.length, message.place) = (length, Place::Queued);
+        message.body = body;
         self.comms.at(comm).keep(&mut self.messages, key.slot);
         key
     }
@@ -437,11 +440,7 @@ impl Engine {
                 };
                 let there = self.comms.at(comm);
                 let member = &there.members[envelope.source as usize];
-                if member.expected != envelope.seq
-                    || member.heard != rail
-                    || there.is_quiet
-                    || !there.parked.is_empty()
-                {
+                if member.expected != envelope.seq || member.heard != rail || there.careful {
                     return Landing::Buffered;
                 }
                 let slot = there.find_posted(&self.recvs, envelope.source, envelope.tag);

@@ -4,9 +4,10 @@ use super::failure::Failures;
 use super::lanes::{BY_SOURCE, POSTED};
 use super::list::List;
 use super::matching::Queues;
+use super::recv::is_resilient;
 use super::slots::{Key, NIL, Slots};
 use super::wire::Envelope;
-use super::{CommId, PmlError, RailId};
+use super::{CommId, PmlError, RailId, Source, TagMatch};
 use ironweave_btl::{Header, Peer};
 use std::collections::BTreeMap;
 
@@ -56,8 +57,10 @@ pub(super) struct Comm {
     pub epoch: u16,
     pub rank: u32,
     pub revoked: bool,
-    /// Arriving messages are to be looked at with care: revoked, or a receive from some member ended in error.
-    pub is_quiet: bool,
+    /// Members from which a receive ended in error.
+    pub poisoned: u32,
+    /// Arriving messages take the long way: it is revoked, has poisoned members, or messages wait for their turn.
+    pub careful: bool,
     pub members: Vec<Member>,
     pub queues: Queues,
     pub failures: Failures,
@@ -88,7 +91,8 @@ impl Comm {
             epoch: spec.epoch,
             rank: spec.rank,
             revoked: false,
-            is_quiet: false,
+            poisoned: 0,
+            careful: false,
             members: members.collect(),
             queues: Queues::new(),
             failures: Failures::default(),
@@ -99,6 +103,11 @@ impl Comm {
     /// The member of this rank.
     pub fn member(&self, rank: u32) -> Result<&Member, PmlError> {
         self.members.get(rank as usize).ok_or(PmlError::InvalidRank { rank, size: self.size() })
+    }
+
+    /// To be called when one of the causes of care comes or goes.
+    pub fn watch(&mut self) {
+        self.careful = self.revoked || self.poisoned > 0 || !self.parked.is_empty();
     }
 
     /// How many ranks there are to send to.
@@ -172,6 +181,33 @@ impl Comms {
     pub fn get_mut(&mut self, id: CommId) -> Result<&mut Comm, PmlError> {
         let key = Key { slot: id.slot, generation: id.generation };
         self.slots.get_mut(key).and_then(Option::as_mut).ok_or(PmlError::InvalidComm)
+    }
+
+    /// The communicator of a receive or probe, whose arguments are right.
+    #[inline]
+    pub fn for_receive(
+        &mut self,
+        id: CommId,
+        source: Source,
+        tag: TagMatch,
+    ) -> Result<&mut Comm, PmlError> {
+        let comm = self.get_mut(id)?;
+        if let Source::Rank(rank) = source {
+            comm.member(rank)?;
+        }
+        if comm.revoked && !is_resilient(tag) {
+            return Err(PmlError::Revoked);
+        }
+        Ok(comm)
+    }
+
+    /// The communicator that an envelope names.
+    #[inline]
+    pub fn named(&mut self, envelope: &Envelope) -> Option<(u32, &mut Comm)> {
+        let &slot = self.by_cid.get(usize::from(envelope.cid))?;
+        // No slot is `NIL`.
+        let comm = self.slots.at_mut(slot)?.as_mut()?;
+        (comm.epoch == envelope.epoch).then_some((slot, comm))
     }
 
     /// The handle of a slot in use.

@@ -184,6 +184,9 @@ pub enum Buffer {
 }
 
 impl Buffer {
+    /// No room at all.
+    pub(super) const NONE: Buffer = Buffer::List(Vec::new());
+
     /// Longest packed message that fits, in bytes.
     #[inline]
     #[must_use]

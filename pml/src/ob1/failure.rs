@@ -227,6 +227,7 @@ impl Engine {
         let comm = self.comms.at(slot);
         comm.failures.record(rank);
         comm.parked.retain(|&(source, _), _| source != rank);
+        comm.watch();
         self.drop_messages(slot, rank, false);
         let posted: Vec<u32> = self
             .recvs
@@ -267,9 +268,10 @@ impl Engine {
     /// A receive from this member ended in error: no later one may succeed (seed 003 §17.6, advice to implementors).
     fn poison(&mut self, comm: CommId, rank: u32) {
         let Ok(there) = self.comms.get_mut(comm) else { return };
-        there.is_quiet = true;
         let Some(member) = there.members.get_mut(rank as usize) else { return };
         if !std::mem::replace(&mut member.poisoned, true) {
+            there.poisoned += 1;
+            there.watch();
             self.drop_messages(comm.slot, rank, true);
         }
     }

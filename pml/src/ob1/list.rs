@@ -57,6 +57,18 @@ impl<const LANE: usize> List<LANE> {
         self.tail = slot;
     }
 
+    /// Takes out the first entry of a list that is not empty.
+    #[inline]
+    pub fn pop_front<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>) {
+        let next = slots[self.head].links().next;
+        self.head = next;
+        if next == NIL {
+            self.tail = NIL;
+        } else {
+            slots[next].links_mut().prev = NIL;
+        }
+    }
+
     /// Takes out an entry that is in this list.
     #[inline]
     pub fn remove<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>, slot: u32) {

@@ -127,6 +127,18 @@ impl Comm {
     /// Takes the receive that a message matches out of the queues, or answers [`NIL`].
     #[inline]
     pub fn take_posted(&mut self, recvs: &mut Slots<Recv>, source: u32, tag: i32) -> u32 {
+        if self.queues.posted == 0 {
+            return NIL;
+        }
+        if self.queues.posted_wild == 0 {
+            let Some(lane) = self.queues.lanes.find(pair(source, tag)) else { return NIL };
+            let slot = lane.posted.head();
+            if slot != NIL {
+                lane.posted.pop_front(recvs);
+                self.queues.posted -= 1;
+            }
+            return slot;
+        }
         let slot = self.find_posted(recvs, source, tag);
         if slot != NIL {
             self.unpost(recvs, slot);

@@ -216,19 +216,9 @@ impl<B: Btl> Ob1<B> {
     #[inline]
     pub fn test(&mut self, request: ReqId) -> Option<Completion> {
         match request.kind {
+            Kind::Recv => self.engine.test_recv(request.key),
+            Kind::Send => self.engine.test_send(request.key),
             Kind::Persistent => self.test_persistent(request.key),
-            _ => self.test_active(request).0,
-        }
-    }
-
-    /// As `test` for other than persistent requests; gives the buffer of a receive back.
-    fn test_active(&mut self, request: ReqId) -> (Option<Completion>, Option<Buffer>) {
-        match request.kind {
-            Kind::Recv => match self.engine.test_recv(request.key) {
-                Some((completion, buffer)) => (Some(completion), buffer),
-                None => (None, None),
-            },
-            _ => (self.engine.test_send(request.key), None),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Starting one never fails because of a failed process: the error comes with the completion (seed 003 §17.6.1).
 
 use super::convertor::{Buffer, Payload};
+use super::request::Kind;
 use super::slots::Key;
 use super::{CommId, Completion, Mode, Ob1, PmlError, ReqId, Source, Started, Status, TagMatch};
 use ironweave_btl::Btl;
@@ -95,7 +96,7 @@ impl<B: Btl> Ob1<B> {
         tag: TagMatch,
     ) -> Result<Started, PmlError> {
         let buffer = buffer.ok_or(PmlError::InvalidRequest)?;
-        if let Err(error) = self.engine.may_receive(comm, source, tag) {
+        if let Err(error) = self.engine.comms.for_receive(comm, source, tag) {
             if let Some(Persistent { operation: Operation::Recv { buffer: home, .. }, .. }) =
                 self.engine.persistent.get_mut(key)
             {
@@ -118,7 +119,11 @@ impl<B: Btl> Ob1<B> {
             Activity::Inactive => Some(Completion { status: Status::EMPTY, result: Ok(()) }),
             Activity::Done(completion) => Some(completion),
             Activity::Running(request) => {
-                let (completion, back) = self.test_active(request);
+                let back = match request.kind {
+                    Kind::Recv => self.engine.take_buffer(request.key),
+                    _ => None,
+                };
+                let completion = self.test(request);
                 let over = completion
                     .as_ref()
                     .is_some_and(|c| c.result != Err(PmlError::ProcFailedPending));

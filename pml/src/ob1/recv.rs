@@ -1,6 +1,5 @@
 //! Receive requests: posting, matching what came before, and the transitions up to completion.
 
-use super::comm::Comm;
 use super::convertor::Buffer;
 use super::engine::Engine;
 use super::lanes::POSTED;
@@ -87,7 +86,7 @@ pub(super) struct Recv {
     pub sender: u64,
     /// Data was lost with a rail that is not closed yet: what that means shows then.
     pub lost: bool,
-    pub error: Option<PmlError>,
+    pub error: Option<Box<PmlError>>,
     pub rdma: Option<Box<Rdma>>,
 }
 
@@ -103,32 +102,20 @@ impl Linked<POSTED> for Recv {
 }
 
 impl Recv {
-    #[inline]
-    pub fn new(
-        comm: CommId,
-        buffer: Buffer,
-        source: Source,
-        tag: TagMatch,
-        blocking: bool,
-    ) -> Self {
-        let status = Status {
-            source: if let Source::Rank(rank) = source { rank } else { Status::ANY },
-            tag: if let TagMatch::Tag(tag) = tag { tag } else { Status::ANY_TAG },
-            count_bytes: 0,
-            cancelled: false,
-        };
+    /// A request that was never used.
+    pub fn fresh() -> Self {
         Recv {
             links: Links::NONE,
             order: 0,
-            comm,
-            source,
-            tag,
-            state: RecvState::Posted,
-            blocking,
+            comm: CommId { slot: NIL, generation: 0 },
+            source: Source::Any,
+            tag: TagMatch::Any,
+            state: RecvState::Complete,
+            blocking: false,
             detached: false,
             rail: RailId(0),
-            buffer,
-            status,
+            buffer: Buffer::NONE,
+            status: Status::EMPTY,
             peer: Peer(u32::MAX),
             held: 0,
             length: 0,
@@ -142,9 +129,37 @@ impl Recv {
         }
     }
 
-    pub fn vacant() -> Self {
-        let comm = CommId { slot: NIL, generation: 0 };
-        Recv::new(comm, Buffer::List(Vec::new()), Source::Any, TagMatch::Any, false)
+    /// Begins a new life. What only long messages use is set when one matches; the error and remote memory access of the
+    /// last life went when it ended.
+    #[inline]
+    fn begin(
+        &mut self,
+        comm: CommId,
+        buffer: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) {
+        (self.comm, self.source, self.tag) = (comm, source, tag);
+        (self.blocking, self.detached) = (blocking, false);
+        self.state = RecvState::Posted;
+        self.buffer = buffer;
+    }
+
+    /// The status of a receive that ends without a message.
+    fn unmatched(&self) -> Status {
+        Status {
+            source: if let Source::Rank(rank) = self.source { rank } else { Status::ANY },
+            tag: if let TagMatch::Tag(tag) = self.tag { tag } else { Status::ANY_TAG },
+            count_bytes: 0,
+            cancelled: false,
+        }
+    }
+
+    /// It left the queues without a message, and is about to end.
+    fn dismissed(&mut self) {
+        let Status { source, tag, .. } = self.unmatched();
+        self.matched(Peer(u32::MAX), source, tag, 0);
     }
 
     /// The message is found: from here on its sender, tag and length are known.
@@ -152,10 +167,33 @@ impl Recv {
     pub fn matched(&mut self, peer: Peer, source: u32, tag: i32, length: u64) {
         self.state = RecvState::Matched;
         self.peer = peer;
-        self.status.source = source;
-        self.status.tag = tag;
+        self.status = Status { source, tag, count_bytes: 0, cancelled: false };
         self.length = length;
         self.want = length.min(self.buffer.capacity() as u64);
+        (self.claimed, self.received, self.held) = (0, 0, 0);
+        (self.sender, self.lost) = (0, false);
+    }
+
+    /// The message is found, and all of it is here: matched and complete in one step.
+    #[inline]
+    pub fn matched_whole(&mut self, source: u32, tag: i32, bytes: &[u8]) {
+        self.status = Status { source, tag, count_bytes: bytes.len(), cancelled: false };
+        self.state = RecvState::Complete;
+        match &self.buffer {
+            Buffer::Contiguous(region) if bytes.len() <= region.len() => region.write(0, bytes),
+            _ => self.take_whole(bytes),
+        }
+    }
+
+    fn take_whole(&mut self, bytes: &[u8]) {
+        let capacity = self.buffer.capacity();
+        let fits = bytes.len().min(capacity);
+        self.buffer.unpack(0, &bytes[..fits]);
+        if fits < bytes.len() {
+            self.status.count_bytes = fits;
+            let (sent, capacity) = (bytes.len() as u64, capacity as u64);
+            self.error = Some(Box::new(PmlError::Truncated { sent, capacity }));
+        }
     }
 
     /// Takes bytes that are here now, as far as they fit.
@@ -200,11 +238,25 @@ impl Engine {
         recv.state = RecvState::Complete;
         recv.status.count_bytes = recv.received as usize;
         if recv.length > recv.want && recv.error.is_none() {
-            recv.error = Some(PmlError::Truncated { sent: recv.length, capacity: recv.want });
+            let error = PmlError::Truncated { sent: recv.length, capacity: recv.want };
+            recv.error = Some(Box::new(error));
         }
         if recv.detached {
-            self.recvs.remove(slot, Recv::vacant());
+            self.free_recv(slot);
         }
+    }
+
+    /// Frees a completed receive.
+    #[inline]
+    pub fn free_recv(&mut self, slot: u32) {
+        let recv = &mut self.recvs[slot];
+        debug_assert!(recv.state == RecvState::Complete && recv.held == 0 || recv.detached);
+        recv.rdma = None;
+        recv.error = None;
+        if !matches!(recv.buffer, Buffer::Contiguous(_)) {
+            recv.buffer = Buffer::NONE;
+        }
+        self.recvs.free(slot);
     }
 
     /// Ends a receive, matched or already out of the queues, with an error.
@@ -213,26 +265,8 @@ impl Engine {
         if recv.state == RecvState::Complete {
             return;
         }
-        recv.error.get_or_insert(error);
+        recv.error.get_or_insert_with(|| Box::new(error));
         self.settle_recv(slot);
-    }
-
-    /// Checks the arguments of a receive or probe.
-    #[inline]
-    pub fn may_receive(
-        &mut self,
-        id: CommId,
-        source: Source,
-        tag: TagMatch,
-    ) -> Result<&mut Comm, PmlError> {
-        let comm = self.comms.get_mut(id)?;
-        if let Source::Rank(rank) = source {
-            comm.member(rank)?;
-        }
-        if comm.revoked && !is_resilient(tag) {
-            return Err(PmlError::Revoked);
-        }
-        Ok(comm)
     }
 
     /// Posts a receive, or matches it with a message that came before.
@@ -244,10 +278,10 @@ impl Engine {
         tag: TagMatch,
         blocking: bool,
     ) -> Result<Key, PmlError> {
-        self.may_receive(id, source, tag)?;
-        let comm = self.comms.at(id.slot);
+        let comm = self.comms.for_receive(id, source, tag)?;
         let message = comm.find_unexpected(&mut self.messages, source, tag);
-        let key = self.recvs.insert(Recv::new(id, into, source, tag, blocking));
+        let key = self.recvs.take(Recv::fresh);
+        self.recvs[key.slot].begin(id, into, source, tag, blocking);
         if message != NIL {
             comm.unkeep(&mut self.messages, message);
             self.consume(key.slot, message);
@@ -262,6 +296,12 @@ impl Engine {
 
     /// Gives a message that has left the queues to a receive that is not in them.
     pub fn consume(&mut self, slot: u32, message: u32) {
+        let there = &mut self.messages[message];
+        if let Body::Whole(held) = &mut there.body {
+            self.recvs[slot].matched_whole(there.source, there.tag, held.as_slice());
+            held.give_back(&mut self.pool);
+            return self.messages.free(message);
+        }
         let name = self.messages.key(message);
         let whole = self.messages[message].is_whole();
         let Unexpected { source, tag, peer, length, body, .. } =
@@ -277,12 +317,7 @@ impl Engine {
         }
         let recv = &mut self.recvs[slot];
         match body {
-            Body::Whole(held) => {
-                recv.take(0, held.as_slice());
-                self.pool.give_back(held);
-                self.settle_recv(slot);
-            }
-            Body::Stream(held) => {
+            Body::Whole(held) | Body::Stream(held) => {
                 recv.take(0, held.as_slice());
                 self.pool.give_back(held);
                 let target = StreamTarget::Recv(self.recvs.key(slot));
@@ -309,8 +344,7 @@ impl Engine {
 
     /// The first message that a receive would match, not touched; an error where the receive would end with one.
     pub fn look(&mut self, id: CommId, source: Source, tag: TagMatch) -> Result<u32, PmlError> {
-        self.may_receive(id, source, tag)?;
-        let comm = self.comms.at(id.slot);
+        let comm = self.comms.for_receive(id, source, tag)?;
         let message = comm.find_unexpected(&mut self.messages, source, tag);
         if message == NIL && comm.failures.any() {
             if let Source::Rank(rank) = source {
@@ -339,30 +373,37 @@ impl Engine {
             return Err(PmlError::InvalidRequest);
         }
         let (comm, source, tag) = (found.comm, found.source, found.tag);
-        let recv = Recv::new(comm, into, Source::Rank(source), TagMatch::Tag(tag), false);
-        let key = self.recvs.insert(recv);
+        let key = self.recvs.take(Recv::fresh);
+        let (source, tag) = (Source::Rank(source), TagMatch::Tag(tag));
+        self.recvs[key.slot].begin(comm, into, source, tag, false);
         self.consume(key.slot, message.0.slot);
         Ok(key)
     }
 
     /// Answers for a receive that is complete, and frees it; for an interrupted one, leaves it.
-    pub fn test_recv(&mut self, key: Key) -> Option<(Completion, Option<Buffer>)> {
+    #[inline]
+    pub fn test_recv(&mut self, key: Key) -> Option<Completion> {
         let Some(recv) = self.recvs.get_mut(key) else {
             let result = Err(PmlError::InvalidRequest);
-            return Some((Completion { status: Status::EMPTY, result }, None));
+            return Some(Completion { status: Status::EMPTY, result });
         };
-        match recv.state {
-            RecvState::Complete => {
-                let recv = self.recvs.remove(key.slot, Recv::vacant());
-                let result = recv.error.map_or(Ok(()), Err);
-                Some((Completion { status: recv.status, result }, Some(recv.buffer)))
-            }
-            RecvState::Interrupted => {
-                let result = Err(PmlError::ProcFailedPending);
-                Some((Completion { status: recv.status, result }, None))
-            }
-            RecvState::Posted | RecvState::Matched | RecvState::Draining => None,
+        if recv.state == RecvState::Complete {
+            let result = recv.error.take().map_or(Ok(()), |error| Err(*error));
+            let status = recv.status;
+            self.free_recv(key.slot);
+            return Some(Completion { status, result });
         }
+        if recv.state == RecvState::Interrupted {
+            let result = Err(PmlError::ProcFailedPending);
+            return Some(Completion { status: recv.unmatched(), result });
+        }
+        None
+    }
+
+    /// The buffer of a completed receive, to be lent again.
+    pub fn take_buffer(&mut self, key: Key) -> Option<Buffer> {
+        let recv = self.recvs.get_mut(key).filter(|recv| recv.state == RecvState::Complete)?;
+        Some(std::mem::replace(&mut recv.buffer, Buffer::NONE))
     }
 
     /// Cancels a receive that has not matched. One that has runs on, unless its peer is dead; then it is ended by
@@ -375,8 +416,8 @@ impl Engine {
         let comm = self.comms.at(recv.comm.slot);
         comm.unpost(&mut self.recvs, key.slot);
         let recv = &mut self.recvs[key.slot];
+        recv.dismissed();
         recv.status.cancelled = true;
-        recv.state = RecvState::Matched;
         self.settle_recv(key.slot);
     }
 
@@ -384,7 +425,7 @@ impl Engine {
     pub fn fail_posted(&mut self, slot: u32, error: PmlError) {
         let comm = self.recvs[slot].comm;
         self.comms.at(comm.slot).unpost(&mut self.recvs, slot);
-        self.recvs[slot].state = RecvState::Matched;
+        self.recvs[slot].dismissed();
         self.fail_recv(slot, error);
     }
 }

@@ -19,7 +19,7 @@ impl Engine {
         if std::mem::replace(&mut comm.revoked, true) {
             return;
         }
-        comm.is_quiet = true;
+        comm.watch();
         let posted: Vec<u32> = self
             .recvs
             .iter()

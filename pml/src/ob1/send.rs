@@ -361,9 +361,3 @@ impl PeerState {
         self.rails.iter().any(|r| r.state == RailState::Failing)
     }
 }
-
-impl Engine {
-    pub fn is_cut_off(&mut self, peer: Peer) -> bool {
-        self.peers.state(peer).is_cut_off()
-    }
-}

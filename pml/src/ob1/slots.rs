@@ -23,7 +23,7 @@ impl Key {
     }
 }
 
-/// What is stored in [`Slots`]: a value that knows how to be vacant, so that a slot is reused without moving it.
+/// A place in [`Slots`]. A free one keeps its last value.
 pub(super) struct Slot<T> {
     /// Odd while in use, even while free: a name is made in use, so 0 names nothing.
     generation: u32,
@@ -48,18 +48,35 @@ impl<T> Slots<T> {
         self.used as usize
     }
 
-    /// Takes a slot; `make` fills one that never was used, `reuse` one that was.
+    /// Takes a slot and puts `value` into it.
     #[inline]
     pub fn insert(&mut self, value: T) -> Key {
-        self.used += 1;
         if self.free == NIL {
+            self.used += 1;
             return self.grow(value);
         }
+        let key = self.reuse();
+        self.slots[key.slot as usize].value = value;
+        key
+    }
+
+    /// Takes a slot whose last value is still in it, to be set in place; `fresh` makes one for a slot never used.
+    #[inline]
+    pub fn take(&mut self, fresh: impl FnOnce() -> T) -> Key {
+        if self.free == NIL {
+            self.used += 1;
+            return self.grow(fresh());
+        }
+        self.reuse()
+    }
+
+    #[inline]
+    fn reuse(&mut self) -> Key {
         let slot = self.free;
         let entry = &mut self.slots[slot as usize];
         self.free = entry.next_free;
+        self.used += 1;
         entry.generation = entry.generation.wrapping_add(1);
-        entry.value = value;
         Key { slot, generation: entry.generation }
     }
 
@@ -84,6 +101,12 @@ impl<T> Slots<T> {
         (entry.generation == key.generation && key.generation & 1 == 1).then_some(&mut entry.value)
     }
 
+    /// Whatever is in a slot, if there is such a slot.
+    #[inline]
+    pub fn at_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.slots.get_mut(slot as usize).map(|entry| &mut entry.value)
+    }
+
     /// The name of a slot in use.
     #[inline]
     pub fn key(&self, slot: u32) -> Key {
@@ -95,13 +118,19 @@ impl<T> Slots<T> {
     /// Frees a slot in use and leaves `vacant` in it.
     #[inline]
     pub fn remove(&mut self, slot: u32, vacant: T) -> T {
+        self.free(slot);
+        std::mem::replace(&mut self.slots[slot as usize].value, vacant)
+    }
+
+    /// Frees a slot in use and leaves its value in it.
+    #[inline]
+    pub fn free(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         assert!(entry.generation & 1 == 1, "slot {slot} is freed twice");
         entry.generation = entry.generation.wrapping_add(1);
         entry.next_free = self.free;
         self.free = slot;
         self.used -= 1;
-        std::mem::replace(&mut entry.value, vacant)
     }
 
     /// All slots in use.

@@ -20,6 +20,14 @@ pub(super) enum Held {
 impl Held {
     pub const EMPTY: Held = Held::Inline { len: 0, bytes: [0; INLINE] };
 
+    /// Gives pooled memory back; what stays is no message any more.
+    #[inline]
+    pub fn give_back(&mut self, pool: &mut Pool) {
+        if let Held::Pooled(_) = self {
+            pool.give_back(std::mem::replace(self, Held::EMPTY));
+        }
+    }
+
     /// Adds bytes; there is room for the length that `hold` was told.
     pub fn extend(&mut self, more: &[u8]) {
         match self {

@@ -1,0 +1,310 @@
+//! The plain oracle: every message and receive of a simulation, and the rules of MPI said once more without queues,
+//! hashing or protocols.
+//!
+//! A message is known again by what its bytes say. What matched what is checked when all is over (law 6): if a
+//! receive took message `k'` of a sender although it would have taken an earlier `k`, then `k` was taken by a receive
+//! that was posted before.
+
+use std::collections::BTreeMap;
+
+pub type MessageNumber = u32;
+pub type ReceiveNumber = u32;
+
+/// One message as its sender handed it down.
+#[derive(Debug)]
+pub struct Message {
+    pub comm: u16,
+    pub from: u32,
+    pub to: u32,
+    pub tag: i32,
+    pub len: u32,
+    /// Counts the messages of this sender, receiver and communicator.
+    pub number: u32,
+    pub synchronous: bool,
+    /// The sender was told that it is complete, without an error.
+    pub sent: bool,
+    pub taken_by: Option<ReceiveNumber>,
+}
+
+/// How a receive ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Open,
+    Took(MessageNumber),
+    Cancelled,
+    /// With the death of a process.
+    Failed,
+}
+
+/// One receive, posted or by a matched probe.
+#[derive(Debug)]
+pub struct Receive {
+    pub comm: u16,
+    pub at: u32,
+    /// The process; `None` for any.
+    pub from: Option<u32>,
+    pub tag: Option<i32>,
+    pub fate: Fate,
+}
+
+#[derive(Default)]
+pub struct Oracle {
+    seed: u64,
+    pub messages: Vec<Message>,
+    pub receives: Vec<Receive>,
+    /// By receiver, sender and communicator, in the order of sending.
+    streams: BTreeMap<(u32, u32, u16), Vec<MessageNumber>>,
+}
+
+/// Bytes of a message that hold its number, as far as it has room for them.
+const STAMP: usize = 4;
+
+fn byte(seed: u64, message: &Message, at: usize) -> u8 {
+    let key = u64::from(message.from) << 40 ^ u64::from(message.to) << 20 ^ u64::from(message.comm);
+    let key = (seed ^ key).wrapping_add(u64::from(message.number) << 7).wrapping_mul(0x9e37_79b9);
+    ((key ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+impl Oracle {
+    pub fn new(seed: u64) -> Self {
+        Oracle { seed, ..Self::default() }
+    }
+
+    pub fn send(&mut self, message: Message) -> MessageNumber {
+        let number = self.messages.len() as u32;
+        let key = (message.to, message.from, message.comm);
+        self.streams.entry(key).or_default().push(number);
+        self.messages.push(message);
+        number
+    }
+
+    /// The number that the next message gets in its stream.
+    pub fn next_number(&self, to: u32, from: u32, comm: u16) -> u32 {
+        self.streams.get(&(to, from, comm)).map_or(0, |stream| stream.len() as u32)
+    }
+
+    pub fn post(&mut self, receive: Receive) -> ReceiveNumber {
+        self.receives.push(receive);
+        self.receives.len() as u32 - 1
+    }
+
+    pub fn content(&self, message: &Message) -> Vec<u8> {
+        let mut bytes: Vec<u8> =
+            (0..message.len as usize).map(|at| byte(self.seed, message, at)).collect();
+        let stamp = message.number.to_le_bytes();
+        let n = bytes.len().min(STAMP);
+        bytes[..n].copy_from_slice(&stamp[..n]);
+        bytes
+    }
+
+    /// A receive says that it has a message of `from` with this tag and these bytes, of `len` in all: which, and is
+    /// it right?
+    pub fn took(
+        &mut self,
+        receive: ReceiveNumber,
+        from: u32,
+        tag: i32,
+        bytes: &[u8],
+        len: usize,
+    ) -> Result<(), String> {
+        let Receive { comm, at, from: wanted, tag: wanted_tag, fate } =
+            self.receives[receive as usize];
+        if fate != Fate::Open {
+            return Err(format!("receive {receive} ended twice: {fate:?}, and now with a message"));
+        }
+        if wanted.is_some_and(|wanted| wanted != from) || wanted_tag.is_some_and(|t| t != tag) {
+            return Err(format!(
+                "receive {receive} for {wanted:?}, tag {wanted_tag:?} got {from}, tag {tag}"
+            ));
+        }
+        let stream = self.streams.get(&(at, from, comm)).map_or(&[][..], Vec::as_slice);
+        let fits = |&&number: &&u32| {
+            let message = &self.messages[number as usize];
+            let n = bytes.len().min(STAMP);
+            message.tag == tag
+                && message.len as usize == len
+                && message.number.to_le_bytes()[..n] == bytes[..n]
+        };
+        let number = if bytes.len() >= STAMP {
+            let n = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            stream.get(n as usize).filter(|number| fits(number)).copied()
+        } else {
+            // Too short to name itself: the first that nobody took.
+            let free = |number: &&u32| self.messages[**number as usize].taken_by.is_none();
+            stream.iter().find(|number| free(number) && fits(number)).copied()
+        };
+        let Some(number) = number else {
+            return Err(format!(
+                "receive {receive} at {at} got {len} bytes of {from}, tag {tag}, that were never sent: {:02x?}",
+                &bytes[..bytes.len().min(16)]
+            ));
+        };
+        let message = &self.messages[number as usize];
+        if let Some(other) = message.taken_by {
+            return Err(format!("{message:?} was taken by receives {other} and {receive}"));
+        }
+        let wrong = (STAMP.min(bytes.len())..bytes.len())
+            .find(|&at| bytes[at] != byte(self.seed, message, at));
+        if let Some(wrong) = wrong {
+            return Err(format!("byte {wrong} of {message:?} in receive {receive} is wrong"));
+        }
+        self.messages[number as usize].taken_by = Some(receive);
+        self.receives[receive as usize].fate = Fate::Took(number);
+        Ok(())
+    }
+
+    pub fn ended(&mut self, receive: ReceiveNumber, fate: Fate) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.receives[receive as usize].fate, fate);
+        if before == Fate::Open {
+            return Ok(());
+        }
+        Err(format!("receive {receive} ended twice: {before:?}, then {fate:?}"))
+    }
+
+    /// What must hold when all is over. `alive` tells who was never killed.
+    pub fn judge(&self, alive: impl Fn(u32) -> bool) -> Result<(), String> {
+        // Receives that ended with a death may have taken a message that nobody saw.
+        let mut failed: BTreeMap<(u32, u16), Vec<ReceiveNumber>> = BTreeMap::new();
+        for (number, receive) in (0..).zip(&self.receives) {
+            if receive.fate == Fate::Failed {
+                failed.entry((receive.at, receive.comm)).or_default().push(number);
+            }
+            if receive.fate == Fate::Open && alive(receive.at) {
+                return Err(format!("receive {number} never ended: {receive:?}"));
+            }
+        }
+        for (&(to, from, comm), stream) in &self.streams {
+            if !alive(to) {
+                continue; // what it took nobody knows
+            }
+            let none = Vec::new();
+            let failed = failed.get(&(to, comm)).unwrap_or(&none);
+            self.judge_stream(stream, alive(from), failed)?;
+        }
+        Ok(())
+    }
+
+    fn judge_stream(
+        &self,
+        stream: &[MessageNumber],
+        sender_lives: bool,
+        failed: &[ReceiveNumber],
+    ) -> Result<(), String> {
+        // The latest receive that took a message so far: of any tag, and by tag.
+        let mut latest_of_all = 0;
+        let mut latest: BTreeMap<i32, ReceiveNumber> = BTreeMap::new();
+        for &number in stream {
+            let message = &self.messages[number as usize];
+            let taken = match message.taken_by {
+                Some(receive) => receive,
+                None if sender_lives && message.sent => {
+                    return Err(format!("nobody received {message:?}, and it was sent"));
+                }
+                None if sender_lives => {
+                    return Err(format!("{message:?} between the living was never sent"));
+                }
+                None => {
+                    // The dead sender's: lost, or in a receive that failed with it.
+                    let holder = failed.iter().copied().find(|&receive| {
+                        let receive = &self.receives[receive as usize];
+                        receive.from.is_none_or(|from| from == message.from)
+                            && receive.tag.is_none_or(|tag| tag == message.tag)
+                    });
+                    holder.unwrap_or(u32::MAX)
+                }
+            };
+            if let Some(receive) = message.taken_by {
+                let wildcard = self.receives[receive as usize].tag.is_none();
+                let before = if wildcard {
+                    latest_of_all
+                } else {
+                    latest.get(&message.tag).copied().unwrap_or(0)
+                };
+                if receive < before {
+                    return Err(format!(
+                        "{message:?} was taken by receive {receive} ({:?}), but an earlier message \
+                         that it would have taken went to receive {before}, posted later, or to none",
+                        self.receives[receive as usize]
+                    ));
+                }
+            }
+            latest_of_all = latest_of_all.max(taken);
+            let of_tag = latest.entry(message.tag).or_default();
+            *of_tag = (*of_tag).max(taken);
+        }
+        Ok(())
+    }
+
+    /// A synchronous send is complete: its receive must have been posted.
+    pub fn unmatched_synchronous(&self, alive: impl Fn(u32) -> bool) -> Option<&Message> {
+        self.messages.iter().find(|m| {
+            m.synchronous && m.sent && m.taken_by.is_none() && alive(m.to) && alive(m.from)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(tags: &[i32]) -> Oracle {
+        let mut oracle = Oracle::new(1);
+        for (number, &tag) in (0..).zip(tags) {
+            let (comm, from, to) = (0, 1, 0);
+            oracle.send(Message {
+                comm,
+                from,
+                to,
+                tag,
+                len: 8,
+                number,
+                synchronous: false,
+                sent: true,
+                taken_by: None,
+            });
+        }
+        oracle
+    }
+
+    fn receive(oracle: &mut Oracle, tag: Option<i32>) -> ReceiveNumber {
+        oracle.post(Receive { comm: 0, at: 0, from: Some(1), tag, fate: Fate::Open })
+    }
+
+    fn take(oracle: &mut Oracle, receive: ReceiveNumber, message: usize) -> Result<(), String> {
+        let bytes = oracle.content(&oracle.messages[message]);
+        let tag = oracle.messages[message].tag;
+        oracle.took(receive, 1, tag, &bytes, 8)
+    }
+
+    #[test]
+    fn overtaking_is_seen() {
+        let mut oracle = stream(&[5, 5]);
+        let (a, b) = (receive(&mut oracle, Some(5)), receive(&mut oracle, Some(5)));
+        take(&mut oracle, a, 1).expect("it was sent");
+        take(&mut oracle, b, 0).expect("it was sent");
+        oracle.judge(|_| true).expect_err("the second message overtook the first");
+    }
+
+    #[test]
+    fn other_tags_may_overtake_and_wildcards_may_not() {
+        for (tag, legal) in [(Some(6), true), (None, false)] {
+            let mut oracle = stream(&[5, 6]);
+            let (a, b) = (receive(&mut oracle, tag), receive(&mut oracle, Some(5)));
+            take(&mut oracle, a, 1).expect("it was sent");
+            take(&mut oracle, b, 0).expect("it was sent");
+            assert_eq!(oracle.judge(|_| true).is_ok(), legal);
+        }
+    }
+
+    #[test]
+    fn loss_doubling_and_damage_are_seen() {
+        let mut oracle = stream(&[5, 5]);
+        let (a, b) = (receive(&mut oracle, Some(5)), receive(&mut oracle, Some(5)));
+        take(&mut oracle, a, 0).expect("it was sent");
+        oracle.judge(|_| true).expect_err("a message was lost, a receive is open");
+        take(&mut oracle, b, 0).expect_err("taken twice");
+        let mut bytes = oracle.content(&oracle.messages[1]);
+        bytes[6] ^= 1;
+        oracle.took(b, 1, 5, &bytes, 8).expect_err("a byte is wrong");
+    }
+}
