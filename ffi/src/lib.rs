@@ -1,7 +1,7 @@
 //! C libraries and raw descriptors, where the outside world hands us something Rust cannot check.
 //!
 //! A cluster's fabric libraries are opened at run time: one binary runs wherever it is copied and
-//! uses what it finds. This crate says what is found, which version, or why not ([`probe`]), and
+//! uses what it finds. This crate says what is found, which version, or why not ([`probe()`]), and
 //! holds the few lines of unsafe code this takes. It never links to a fabric library.
 //! (Blueprint, "The house": unsafe lives in `ffi/`.)
 

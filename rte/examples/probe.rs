@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 /// No step waits longer: a launcher that hangs shows as a failed probe, not as a hung test.
-const WATCHDOG: Duration = Duration::from_secs(60);
+const WATCHDOG: Duration = Duration::from_secs(120);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::thread::spawn(|| {

@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod guard;
 pub mod head;
 pub mod link;
+mod local_rank;
 pub mod messages;
 pub mod node;
 pub mod output;

@@ -7,16 +7,15 @@
 //! may be the last of them), and its output is read to the last byte after.
 
 use super::guard::Guard;
-use super::messages::{CHUNK, Down, LaunchSpec, OUTPUT_WINDOW, Stream, Up};
+use super::local_rank::LocalRank;
+use super::messages::{Down, LaunchSpec, OUTPUT_WINDOW, Stream, Up};
 use super::placement;
 use super::pollset::{PollSet, Token};
 use super::spawn::{self, Process, Start, Streams};
-use crate::exit::{Ended, Stage};
 use crate::job::{CORES_VARIABLE, LIVENESS_VARIABLE};
 use crate::liveness::{FailedRank, How, LivenessWriter};
 use crate::params::sources::MCA_VARIABLE;
-use crate::pmi::server::{Request, Server};
-use rustix::io::Errno;
+use crate::pmi::server::Server;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
@@ -27,9 +26,6 @@ use std::time::{Duration, Instant};
 
 /// How long ranks have between the polite signal and the last one.
 const POLITE: Duration = Duration::from_secs(2);
-/// How often a rank's PMI socket is read in one turn: more than its buffer holds, so that all a dead
-/// rank said is read, and few enough that one that never stops talking does not hold up the rest.
-const PMI_READS: usize = 128;
 /// How long after everything has ended a pipe without data may stay open: something that left its
 /// process group holds it.
 const DRAIN: Duration = Duration::from_millis(300);
@@ -49,24 +45,6 @@ pub struct Node {
     drain: Drain,
     /// What the head should know, in order; the loop takes it.
     pub up: Vec<Up>,
-}
-
-#[derive(Debug)]
-struct LocalRank {
-    process: Option<Process>,
-    stage: Stage,
-    ended: bool,
-    pmi: Option<Pmi>,
-    outputs: [Option<OwnedFd>; 2],
-    input: Option<OwnedFd>,
-    unwritten: Vec<u8>,
-    input_ends: bool,
-}
-
-#[derive(Debug)]
-struct Pmi {
-    socket: OwnedFd,
-    server: Server,
 }
 
 /// How far the end of the job has come on this host.
@@ -104,20 +82,7 @@ impl Node {
     /// Adds what this host waits for.
     pub fn register<'a>(&'a self, set: &mut PollSet<'a>) {
         for (index, rank) in self.ranks.iter().enumerate() {
-            if let Some(process) = rank.process.as_ref().filter(|_| !rank.ended) {
-                set.readable(process, Token::Exit(index));
-            }
-            if let Some(pmi) = &rank.pmi {
-                set.either(&pmi.socket, Token::Pmi(index), pmi.server.has_output());
-            }
-            for (which, output) in rank.outputs.iter().enumerate() {
-                if let Some(output) = output.as_ref().filter(|_| self.credit > 0) {
-                    set.readable(output, Token::Output(index, which));
-                }
-            }
-            if let Some(input) = rank.input.as_ref().filter(|_| !rank.unwritten.is_empty()) {
-                set.writable(input, Token::Input(index));
-            }
+            rank.register(index, self.credit > 0, set);
         }
     }
 
@@ -132,12 +97,27 @@ impl Node {
 
     /// Something is ready.
     pub fn ready(&mut self, token: Token) {
+        let (Token::Exit(index)
+        | Token::Pmi(index)
+        | Token::Output(index, _)
+        | Token::Input(index)) = token
+        else {
+            return;
+        };
+        let Some(rank) = self.ranks.get_mut(index) else { return };
         match token {
-            Token::Exit(index) => self.check_exit(index),
-            Token::Pmi(index) => self.pmi(index),
-            Token::Output(index, which) => self.read_output(index, which),
-            Token::Input(index) => self.write_input(index),
-            _ => {}
+            Token::Exit(_) => {
+                if let Some(failed) = rank.check_exit(&mut self.up) {
+                    // The head will say so too; those on this host need not wait for it.
+                    self.publish(failed);
+                }
+            }
+            Token::Pmi(_) => rank.serve_pmi(&mut self.up),
+            Token::Output(_, which) => {
+                self.credit -= rank.read_output(which, self.credit, &mut self.up);
+                self.check_drained();
+            }
+            _ => rank.write_input(&mut self.up),
         }
     }
 
@@ -151,11 +131,8 @@ impl Node {
             if deadline > now || self.credit == 0 {
                 return;
             }
-            for index in 0..self.ranks.len() {
-                for which in 0..2 {
-                    self.close_silent_output(index, which);
-                }
-            }
+            self.ranks.iter_mut().for_each(|rank| rank.close_idle_outputs(&mut self.up));
+            self.check_drained();
             if self.drain != Drain::Done {
                 self.drain = Drain::Until(now + DRAIN);
             }
@@ -167,30 +144,29 @@ impl Node {
         match order {
             Down::Launch(spec) => self.launch(&spec),
             Down::GetReply { rank, value } => {
-                if let Some(index) = self.index(rank) {
-                    self.tell(index, |server| server.answer_get(value.as_deref()));
+                if let Some(rank) = self.local(rank) {
+                    rank.tell(|server| server.answer_get(value.as_deref()));
                 }
             }
-            Down::BarrierOut => {
-                for index in 0..self.ranks.len() {
-                    self.tell(index, Server::release);
-                }
-            }
+            Down::BarrierOut => self.ranks.iter_mut().for_each(|rank| rank.tell(Server::release)),
             Down::Failed(failed) => self.publish(failed),
-            Down::Stdin(data) => self.take_input(data),
+            // Input is for rank 0, which is the first of its host.
+            Down::Stdin(data) => match self.ranks.first_mut() {
+                Some(rank) => rank.take_input(&data, &mut self.up),
+                None => self.up.push(Up::StdinClosed),
+            },
             Down::StdinEnd => {
                 if let Some(rank) = self.ranks.first_mut() {
-                    rank.input_ends = true;
+                    rank.end_input(&mut self.up);
                 }
-                self.write_input(0);
             }
             Down::OutputTaken(bytes) => {
                 self.credit = self.credit.saturating_add(bytes).min(OUTPUT_WINDOW);
             }
             Down::OutputClosed(stream) => {
-                for index in 0..self.ranks.len() {
-                    self.close_output(index, usize::from(stream == Stream::Err));
-                }
+                let which = usize::from(stream == Stream::Err);
+                self.ranks.iter_mut().for_each(|rank| rank.close_output(which, &mut self.up));
+                self.check_drained();
             }
             Down::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
@@ -259,17 +235,8 @@ impl Node {
         if let Some(guard) = &mut self.guard {
             guard.watch(process.pid());
         }
-        let Streams { input, out, err } = streams;
-        self.ranks.push(LocalRank {
-            process: Some(process),
-            stage: Stage::Plain,
-            ended: false,
-            pmi: Some(Pmi { socket, server: Server::new(rank, spec.size, &spec.job) }),
-            outputs: [Some(out), Some(err)],
-            input,
-            unwritten: Vec::new(),
-            input_ends: false,
-        });
+        let server = Server::new(rank, spec.size, &spec.job);
+        self.ranks.push(LocalRank::new(rank, process, streams, socket, server));
         Ok(())
     }
 
@@ -301,161 +268,17 @@ impl Node {
         Ok((process, streams, ours))
     }
 
-    fn check_exit(&mut self, index: usize) {
-        let ended = |rank: &LocalRank| rank.process.as_ref().and_then(Process::ended);
-        let Some(how) = self.ranks.get(index).filter(|rank| !rank.ended).and_then(ended) else {
-            return;
-        };
-        self.pmi(index);
-        let rank_number = self.first_rank + index as u32;
-        let rank = &mut self.ranks[index];
-        rank.ended = true;
-        rank.pmi = None;
-        rank.input = None;
-        let stage = rank.stage;
-        if (Ended { stage, how }).is_failure()
-            && let Some(process) = &rank.process
-        {
-            // The rank is dead to the job: so is what it started (law 4).
-            process.signal_group(Signal::KILL);
-        }
-        if index == 0 && rank_number == 0 {
-            self.up.push(Up::StdinClosed);
-        }
-        if stage != Stage::Finalized {
-            // The head will say so too; those on this host need not wait for it.
-            self.publish(FailedRank { rank: rank_number, how });
-        }
-        self.up.push(Up::Ended { rank: rank_number, how });
-    }
-
     fn publish(&mut self, failed: FailedRank) {
         if let Some(page) = &mut self.page {
             page.publish(failed);
         }
     }
 
-    fn pmi(&mut self, index: usize) {
-        let first_rank = self.first_rank;
-        let Some(rank) = self.ranks.get_mut(index) else { return };
-        let Some(pmi) = &mut rank.pmi else { return };
-        let mut requests = Vec::new();
-        let mut buffer = [0u8; 4096];
-        let mut open = true;
-        for _ in 0..PMI_READS {
-            match rustix::io::read(&pmi.socket, &mut buffer) {
-                Ok(length) if length > 0 => pmi.server.feed(&buffer[..length], &mut requests),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Ok(_) | Err(_) => {
-                    open = false;
-                    break;
-                }
-            }
-        }
-        let open = flush(pmi) && open;
-        for request in requests {
-            match request {
-                Request::Joined if rank.stage == Stage::Plain => rank.stage = Stage::Joined,
-                Request::Finalized => rank.stage = Stage::Finalized,
-                _ => {}
-            }
-            self.up.push(Up::Request { rank: first_rank + index as u32, request });
-        }
-        if !open {
-            rank.pmi = None;
-        }
-    }
-
-    /// Lets the server of a rank say something, and sends it.
-    fn tell(&mut self, index: usize, say: impl FnOnce(&mut Server)) {
-        let Some(rank) = self.ranks.get_mut(index) else { return };
-        if let Some(pmi) = &mut rank.pmi {
-            say(&mut pmi.server);
-            if !flush(pmi) {
-                rank.pmi = None;
-            }
-        }
-    }
-
-    fn read_output(&mut self, index: usize, which: usize) {
-        let limit = CHUNK.min(self.credit);
-        let Some(rank) = self.ranks.get_mut(index) else { return };
-        let Some(fd) = &rank.outputs[which] else { return };
-        if limit == 0 {
-            return;
-        }
-        let mut data = vec![0u8; limit];
-        match rustix::io::read(fd, &mut data) {
-            Ok(0) => self.close_output(index, which),
-            Ok(length) => {
-                data.truncate(length);
-                self.credit -= length;
-                let stream = if which == 0 { Stream::Out } else { Stream::Err };
-                self.up.push(Up::Output { rank: self.first_rank + index as u32, stream, data });
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.close_output(index, which),
-        }
-    }
-
-    fn close_output(&mut self, index: usize, which: usize) {
-        let rank = &mut self.ranks[index];
-        rank.outputs[which] = None;
-        if rank.outputs.iter().all(Option::is_none) {
-            self.up.push(Up::OutputEnd { rank: self.first_rank + index as u32 });
-            self.check_drained();
-        }
-    }
-
     fn check_drained(&mut self) {
-        let silent = self.ranks.iter().all(|rank| rank.outputs.iter().all(Option::is_none));
+        let silent = self.ranks.iter().all(LocalRank::is_silent);
         if silent && matches!(self.drain, Drain::Until(_)) {
             self.drain = Drain::Done;
             self.up.push(Up::Drained);
-        }
-    }
-
-    /// Closes an output that has no data although everything has ended.
-    fn close_silent_output(&mut self, index: usize, which: usize) {
-        let Some(fd) = &self.ranks[index].outputs[which] else { return };
-        let waiting = rustix::io::ioctl_fionread(fd).unwrap_or(0);
-        if waiting == 0 {
-            self.close_output(index, which);
-        }
-    }
-
-    fn take_input(&mut self, data: Vec<u8>) {
-        match self.ranks.first_mut().filter(|rank| rank.input.is_some()) {
-            Some(rank) => {
-                rank.unwritten.extend(data);
-                self.write_input(0);
-            }
-            None => self.up.push(Up::StdinClosed),
-        }
-    }
-
-    fn write_input(&mut self, index: usize) {
-        let Some(rank) = self.ranks.get_mut(index) else { return };
-        let Some(input) = &rank.input else { return };
-        let had = !rank.unwritten.is_empty();
-        while !rank.unwritten.is_empty() {
-            match rustix::io::write(input, &rank.unwritten) {
-                Ok(length) => drop(rank.unwritten.drain(..length)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
-                    rank.unwritten.clear();
-                    rank.input = None;
-                    self.up.push(Up::StdinClosed);
-                    return;
-                }
-            }
-        }
-        if rank.input_ends {
-            rank.input = None;
-        } else if had {
-            self.up.push(Up::StdinTaken);
         }
     }
 
@@ -470,7 +293,7 @@ impl Node {
 
     fn reap_all(&mut self) {
         for rank in &mut self.ranks {
-            if let Some(mut process) = rank.process.take() {
+            if let Some(mut process) = rank.take_process() {
                 if let Some(guard) = &mut self.guard {
                     guard.forget(process.pid());
                 }
@@ -480,33 +303,12 @@ impl Node {
     }
 
     fn signal_all(&self, signal: Signal) {
-        for process in self.ranks.iter().filter_map(|rank| rank.process.as_ref()) {
-            process.signal_group(signal);
-        }
+        self.ranks.iter().for_each(|rank| rank.signal(signal));
     }
 
-    fn index(&self, rank: u32) -> Option<usize> {
-        let index = rank.checked_sub(self.first_rank)? as usize;
-        (index < self.ranks.len()).then_some(index)
+    fn local(&mut self, rank: u32) -> Option<&mut LocalRank> {
+        self.ranks.get_mut(rank.checked_sub(self.first_rank)? as usize)
     }
-}
-
-/// Sends what the server has to say; whether the connection is still there.
-fn flush(pmi: &mut Pmi) -> bool {
-    let out = pmi.server.output();
-    while !out.is_empty() {
-        match rustix::net::send(&pmi.socket, out, rustix::net::SendFlags::NOSIGNAL) {
-            Ok(length) => drop(out.drain(..length)),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return true,
-            // The rank closed its end; what it said before is still to be read.
-            Err(_) => {
-                out.clear();
-                return false;
-            }
-        }
-    }
-    true
 }
 
 /// A rank's environment: the job's, without another launcher's traces, with ours.
