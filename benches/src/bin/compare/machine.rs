@@ -2,6 +2,7 @@
 //! only, and only if told to: this session's share of the processor.
 
 use std::fs;
+use std::ops::AddAssign;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -59,6 +60,13 @@ impl Usage {
     /// The share of the processors that others used, 0 to 1; 0 if nothing was watched.
     pub fn others(&self) -> f64 {
         if self.total == 0 { 0.0 } else { self.others as f64 / self.total as f64 }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, more: Self) {
+        self.total += more.total;
+        self.others += more.others;
     }
 }
 

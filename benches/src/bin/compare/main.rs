@@ -16,7 +16,7 @@ use ironweave_benches::probe::{self, Kind};
 use peers::{Family, PROGRAMS, Places, Program, build_command};
 use report::{Entry, full_name};
 use rows::ROWS;
-use run::{Runner, measure, measure_short};
+use run::{BUSY, Bench, Runner};
 use samples::Samples;
 use std::path::Path;
 use std::process::ExitCode;
@@ -103,7 +103,7 @@ fn say_placement() -> ExitCode {
 
 fn compare(options: &Options) -> Result<(), String> {
     let started = Instant::now();
-    let (rounds, reps, budget) = if options.quick { (4, 3, 210) } else { (8, 5, 1500) };
+    let (rounds, reps, budget) = if options.quick { (4, 3, 215) } else { (8, 5, 1500) };
     let (rounds, budget) = (options.rounds.unwrap_or(rounds), Duration::from_secs(budget));
     let places = places()?;
     let wanted = chosen_rows(&options.rows)?;
@@ -112,32 +112,34 @@ fn compare(options: &Options) -> Result<(), String> {
     if !machine::raise_autogroup() {
         println!("# may not raise its share of the processor (/proc/self/autogroup)");
     }
-    let mut notes = Vec::new();
     wait_until_quiet();
 
+    let bench = Bench { places, reps, deadline: started + budget };
     let mut samples = Samples::default();
+    let mut notes = Vec::new();
     let mut round = 0;
-    while round < rounds && started.elapsed() < budget {
-        for runner in runners.iter_mut().filter(|runner| runner.out.is_none()) {
+    while round < rounds && Instant::now() < bench.deadline {
+        for runner in runners.iter_mut().filter(|runner| runner.is_in()) {
             let rows = runner.rows.clone();
-            measure(runner, &rows, reps, &places, &mut samples);
+            bench.measure(runner, &rows, &mut samples);
         }
         round += 1;
-        eprintln!(
-            "# round {round} of {rounds}, {} s, {} blocks kept, {} discarded",
-            started.elapsed().as_secs(),
-            samples.kept,
-            samples.discarded
-        );
+        progress(&format!("round {round} of {rounds}"), started, &samples);
     }
     // Whoever is short of blocks in the kind its row is judged by gets another chance, as long as the time lasts.
     let mut extra = 0;
     while extra < rounds
-        && started.elapsed() < budget
-        && measure_short(&mut runners, reps, &places, &mut samples)
+        && Instant::now() < bench.deadline
+        && bench.measure_short(&mut runners, &mut samples)
     {
         extra += 1;
-        eprintln!("# extra round {extra}, {} s", started.elapsed().as_secs());
+        progress(&format!("extra round {extra}"), started, &samples);
+    }
+    if Instant::now() >= bench.deadline {
+        notes.push(format!(
+            "NOTE the time of {} s was over before all rounds were",
+            budget.as_secs()
+        ));
     }
     if samples.usage.others() > BUSY {
         let share = samples.usage.others() * 100.0;
@@ -145,12 +147,8 @@ fn compare(options: &Options) -> Result<(), String> {
             "NOTE others used {share:.0} % of the processors during the run: figures are noise"
         ));
     }
-    for runner in &runners {
-        if let Some(reason) = &runner.out {
-            notes.push(format!("SKIP {}: {reason}", full_name(runner.program)));
-        }
-    }
-    if let Err(error) = std::fs::remove_dir_all(&places.scratch) {
+    notes.extend(runners.iter().filter_map(Runner::remark));
+    if let Err(error) = std::fs::remove_dir_all(&bench.places.scratch) {
         notes.push(format!("NOTE temporary files of launchers were left: {error}"));
     }
 
@@ -168,11 +166,16 @@ fn compare(options: &Options) -> Result<(), String> {
     );
     println!("# {how}");
     if options.record {
-        let path = places.source.with_file_name("RESULTS.md");
+        let path = bench.places.source.with_file_name("RESULTS.md");
         std::fs::write(&path, report::results_page(&report, &how))
             .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+fn progress(what: &str, started: Instant, samples: &Samples) {
+    let (seconds, kept, discarded) = (started.elapsed().as_secs(), samples.kept, samples.discarded);
+    eprintln!("# {what}, {seconds} s, {kept} blocks kept, {discarded} discarded");
 }
 
 fn places() -> Result<Places, String> {
@@ -227,8 +230,9 @@ fn chosen_programs(
             let rows =
                 rows.iter().copied().filter(|index| ROWS[*index].suite == program.suite).collect();
             let failed = broken.iter().find(|(family, _)| *family == program.family);
-            let out = failed.map(|(_, reason)| format!("mpibench.c cannot be built: {reason}"));
-            Runner { program, rows, failures: 0, out: out.or_else(|| program.missing(places)) }
+            let missing = failed.map(|(_, reason)| format!("mpibench.c cannot be built: {reason}"));
+            let missing = missing.or_else(|| program.missing(places));
+            Runner { program, rows, failures: Vec::new(), missing }
         })
         .filter(|runner: &Runner| !runner.rows.is_empty())
         .collect();
@@ -238,9 +242,6 @@ fn chosen_programs(
         Ok(runners)
     }
 }
-
-/// Others use the processors from here on.
-const BUSY: f64 = 0.1;
 
 /// Gives others some time to finish; figures taken beside them are noise.
 fn wait_until_quiet() {
