@@ -208,11 +208,11 @@ fn main() {
     }
 }
 
-/// `SIZES=8,1024` in the environment chooses other lengths than the usual ones.
-fn sizes() -> Vec<usize> {
-    match std::env::var("SIZES") {
-        Ok(list) => list.split(',').map(|len| len.parse().expect("a length")).collect(),
-        Err(_) => vec![8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
+/// `LATENCY=8,1024 WINDOW=` in the environment chooses other lengths than the usual ones.
+fn sizes(variable: &str, usual: &[usize]) -> Vec<usize> {
+    match std::env::var(variable) {
+        Ok(list) => list.split_terminator(',').map(|len| len.parse().expect("a length")).collect(),
+        Err(_) => usual.to_vec(),
     }
 }
 
@@ -227,7 +227,8 @@ fn measure(tcp: Tcp, peer: Peer, first: bool) {
             println!("{text}");
         }
     };
-    for len in sizes() {
+    let usual = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+    for len in sizes("LATENCY", &usual) {
         let rounds = (200_000_000 / (len + 10_000)).clamp(100, 20_000);
         let mut best: Vec<f64> = (0..5).map(|_| bench.latency(len, rounds / 5, first)).collect();
         best.sort_by(f64::total_cmp);
@@ -237,7 +238,7 @@ fn measure(tcp: Tcp, peer: Peer, first: bool) {
             best[0] / 1e3
         ));
     }
-    for len in [8, 4 << 10, 64 << 10, 1 << 20, 4 << 20] {
+    for len in sizes("WINDOW", &[8, 4 << 10, 64 << 10, 1 << 20, 4 << 20]) {
         let rounds = (2_000_000_000 / (len + 10_000) / 64).clamp(4, 1000);
         let mut best: Vec<f64> = (0..3).map(|_| bench.window(len, rounds, first)).collect();
         best.sort_by(f64::total_cmp);

@@ -1,24 +1,16 @@
-//! What `progress` does: report, write, read, accept, connect, end.
+//! What `progress` does with connections that are up: report, write, read, end.
 
-use crate::dial::Dialed;
-use crate::endpoint::{Link, Slot, Stream};
+use crate::endpoint::{Link, Slot, Stream, Watch};
 use crate::errno::{Call, fault};
 use crate::events::Subject;
-use crate::guests::{Outcome, say};
 use crate::inbound::{Delivery, End, Pumped};
 use crate::outbound::Flushed;
-use crate::socket;
-use crate::tcp::{CHUNK, PEERS_MAX, Tcp};
-use crate::wire::{Hello, VERDICT_MAGIC, VERDICT_REFUSED, VERDICT_WELCOME, VERDICT_YIELD, Verdict};
+use crate::tcp::{CHUNK, Tcp};
 use ironweave_btl::{Cause, EndpointState, Fault, Peer, Residue, Sink};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags, accept_with, getpeername, shutdown};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
+use rustix::net::{Shutdown, shutdown};
 
 /// Bytes read from one connection in one call of `progress`, about: others have their turn too.
 const BUDGET: usize = 1 << 20;
@@ -26,16 +18,13 @@ const BUDGET: usize = 1 << 20;
 const STALLS: u32 = 64;
 /// Polls of the hot connections between two looks at all others.
 const ROUND: u32 = 16;
-/// Connections accepted in one go.
-const ACCEPTS: usize = 64;
-/// Pause in accepting after descriptors ran out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// One line about strangers in this time.
-const WARN_EVERY: Duration = Duration::from_secs(1);
-const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Reads in a row that brought something before a connection is taken out of epoll.
+const STREAK: u32 = 64;
+/// Does not wait.
+pub(crate) const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// How an endpoint ends.
-enum Ending {
+pub(crate) enum Ending {
     /// It broke.
     Broken(Fault),
     /// By good-bye or by us: operations come back for this reason.
@@ -101,7 +90,7 @@ impl Tcp {
     }
 
     /// Writes what waits. Answers whether anything moved.
-    fn flush_all(&mut self) -> bool {
+    pub(crate) fn flush_all(&mut self) -> bool {
         let mut moved = false;
         let mut at = 0;
         while let Some(&peer) = self.writers.get(at) {
@@ -134,14 +123,19 @@ impl Tcp {
                     // The peer reads the good-bye, then the end of the stream.
                     let _ = shutdown(&stream.socket, Shutdown::Write);
                 }
-                self.unwatch(peer);
+                if stream.watch == Watch::ReadWrite {
+                    self.watch(peer, Watch::Read);
+                }
                 self.unlist(peer);
             }
             Ok(Flushed::Blocked) if before != after => stream.stalls = 0,
             Ok(Flushed::Blocked) => {
                 stream.stalls += 1;
-                if stream.stalls >= STALLS && self.watch(peer) {
-                    self.unlist(peer);
+                if stream.stalls >= STALLS {
+                    stream.stalls = 0;
+                    if self.watch(peer, Watch::ReadWrite) {
+                        self.unlist(peer);
+                    }
                 }
             }
             Err(errno) => {
@@ -164,61 +158,6 @@ impl Tcp {
         }
     }
 
-    /// Asks epoll to tell when `peer` can be written to. Answers whether it will.
-    fn watch(&mut self, peer: Peer) -> bool {
-        let slot = &mut self.slots[peer.index()];
-        let Link::Up(stream) = &mut slot.link else { return false };
-        stream.stalls = 0;
-        if !stream.watched {
-            let subject = Subject::Endpoint { index: peer.0, generation: slot.generation };
-            let flags = EventFlags::IN | EventFlags::OUT;
-            stream.watched =
-                epoll::modify(&self.epoll, &stream.socket, subject.data(), flags).is_ok();
-        }
-        stream.watched
-    }
-
-    fn unwatch(&mut self, peer: Peer) {
-        let slot = &mut self.slots[peer.index()];
-        if let Link::Up(stream) = &mut slot.link
-            && stream.watched
-        {
-            let subject = Subject::Endpoint { index: peer.0, generation: slot.generation };
-            stream.watched =
-                epoll::modify(&self.epoll, &stream.socket, subject.data(), EventFlags::IN).is_err();
-        }
-    }
-
-    /// Gets everything ready for a sleep on the epoll descriptor. Answers whether there is nothing to do before.
-    pub(crate) fn watch_all(&mut self) -> bool {
-        self.pace.lively();
-        self.slept = true; // what wakes the owner may be any of them
-        self.flush_all();
-        for at in 0..self.writers.len() {
-            self.watch(self.writers[at]);
-        }
-        if !self.done.is_empty() || !self.troubled.is_empty() {
-            return false;
-        }
-        let connect = self.deadlines.front().map(|&(deadline, ..)| deadline);
-        let guest = self.guests.next_deadline(self.config.connect_timeout);
-        let next = [connect, guest, self.accept_after].into_iter().flatten().min();
-        let wait = next.map_or(Duration::ZERO, |next| {
-            next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
-        });
-        let value = Timespec {
-            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        };
-        let once = rustix::time::Itimerspec { it_interval: NOW, it_value: value };
-        let flags = rustix::time::TimerfdTimerFlags::empty();
-        if rustix::time::timerfd_settime(&self.timer, flags, &once).is_err() {
-            return false; // then the owner goes on polling
-        }
-        let mut event = [Event { flags: EventFlags::empty(), data: Subject::Timer.data() }];
-        matches!(epoll::wait(&self.epoll, &mut event, Some(&NOW)), Ok(0))
-    }
-
     fn read_hot<S: Sink>(&mut self, sink: &mut S) -> usize {
         let mut reports = 0;
         let hot = self.hot.clone();
@@ -237,6 +176,15 @@ impl Tcp {
         }
         if let Some(end) = pumped.end {
             reports += self.end(peer, ending(peer, end), sink);
+        } else if pumped.reports > 0
+            && let Link::Up(stream) = &mut self.slots[peer.index()].link
+            && stream.hot
+            && stream.watch == Watch::Read
+        {
+            stream.streak += 1;
+            if stream.streak >= STREAK {
+                self.watch(peer, Watch::None);
+            }
         }
         reports
     }
@@ -254,7 +202,7 @@ impl Tcp {
     }
 
     /// Ends the endpoint: fence, report, purge, `closed`. Answers the number of reports.
-    fn end<S: Sink>(&mut self, peer: Peer, ending: Ending, sink: &mut S) -> usize {
+    pub(crate) fn end<S: Sink>(&mut self, peer: Peer, ending: Ending, sink: &mut S) -> usize {
         let mut reports = self.report_done(sink); // completions come before `closed`
         let link = std::mem::replace(&mut self.slots[peer.index()].link, Link::Ending);
         let was_open = !matches!(link, Link::Closed);
@@ -296,7 +244,7 @@ impl Tcp {
     }
 
     /// Shuts down before closing: a child process may hold a copy of the descriptor.
-    fn close(&self, socket: OwnedFd) {
+    pub(crate) fn close(&self, socket: OwnedFd) {
         let _ = epoll::delete(&self.epoll, &socket);
         let _ = shutdown(&socket, Shutdown::Both);
     }
@@ -321,7 +269,10 @@ impl Tcp {
         for event in &events[..count] {
             let (data, flags) = (event.data, event.flags);
             reports += match Subject::of(data) {
-                Subject::Listener(number) => self.accept(number as usize),
+                Subject::Listener(number) => {
+                    self.accept(number as usize);
+                    0
+                }
                 Subject::Guest { index, generation } => self.hear(index, generation, sink),
                 Subject::Endpoint { index, generation } => {
                     self.endpoint_ready(Peer(index), generation, flags, sink)
@@ -366,216 +317,6 @@ impl Tcp {
 
     fn state_of(&self, peer: Peer) -> EndpointState {
         self.slots.get(peer.index()).map_or(EndpointState::Closed, Slot::state)
-    }
-
-    /// Our connection to `peer` goes on.
-    fn dial_ready<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
-        let slot = &mut self.slots[peer.index()];
-        let Link::Dialing(dial) = &mut slot.link else { return 0 };
-        let generation = slot.generation;
-        let dialed = match dial.ready() {
-            Some(outcome) => outcome,
-            None => dial.listen(&self.key),
-        };
-        let broken = |cause| Ending::Broken(Fault::rail(peer, cause));
-        match dialed {
-            Dialed::Pending => 0,
-            Dialed::Greeted => {
-                let subject = Subject::Endpoint { index: peer.0, generation };
-                let data = subject.data();
-                match epoll::modify(&self.epoll, &dial.socket, data, EventFlags::IN) {
-                    Ok(()) => 0,
-                    Err(errno) => {
-                        self.end(peer, Ending::Broken(fault(peer, Call::Open, errno)), sink)
-                    }
-                }
-            }
-            Dialed::Welcome { superseded } => {
-                let link = std::mem::replace(&mut slot.link, Link::Ending);
-                let Link::Dialing(dial) = link else { return 0 };
-                slot.link = Link::Up(Box::new(Stream::new(dial.socket, superseded)));
-                sink.up(peer);
-                1
-            }
-            Dialed::Yield => {
-                let link = std::mem::replace(&mut slot.link, Link::Awaiting);
-                if let Link::Dialing(dial) = link {
-                    self.close(dial.socket);
-                }
-                0
-            }
-            Dialed::Refused => self.end(peer, broken(Cause::ConnectionRefused), sink),
-            Dialed::Closed => self.end(peer, broken(Cause::Disconnected), sink),
-            Dialed::Stranger => {
-                self.counters.rejected.add(1);
-                self.end(peer, broken(Cause::Authentication), sink)
-            }
-            Dialed::Failed(call, errno) => {
-                self.end(peer, Ending::Broken(fault(peer, call, errno)), sink)
-            }
-        }
-    }
-
-    /// Takes new connections as guests.
-    fn accept(&mut self, number: usize) -> usize {
-        let now = Instant::now();
-        if self.accept_after.is_some_and(|after| now < after) {
-            return 0;
-        }
-        for _ in 0..ACCEPTS {
-            let (room, dropped) = self.guests.make_room(now);
-            if let Some(socket) = dropped {
-                self.reject(&socket, "made room for a newer connection");
-            }
-            let Some(listener) = self.listeners.get(number).filter(|_| room) else { break };
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            match accept_with(listener, flags) {
-                Ok(socket) => {
-                    let (key, generation) = self.guests.insert(socket, now);
-                    let subject = Subject::Guest { index: key as u32, generation };
-                    if let Some(socket) = self.guests.socket(key)
-                        && let Err(errno) =
-                            epoll::add(&self.epoll, socket, subject.data(), EventFlags::IN)
-                    {
-                        tracing::warn!(%errno, "a connection cannot be watched");
-                    }
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    // The listener would be ready for ever: look away for a while.
-                    tracing::warn!("no descriptor or memory for a new connection");
-                    self.counters.retried.add(1);
-                    self.accept_after = Some(now + ACCEPT_PAUSE);
-                    self.watch_listeners(EventFlags::empty());
-                    break;
-                }
-                Err(_) => {} // this one is gone already (accept(2) passes on errors of the connection)
-            }
-        }
-        0
-    }
-
-    fn watch_listeners(&self, flags: EventFlags) {
-        for (number, listener) in self.listeners.iter().enumerate() {
-            let data = Subject::Listener(number as u32).data();
-            if let Err(errno) = epoll::modify(&self.epoll, listener, data, flags) {
-                tracing::warn!(%errno, "the listener cannot be watched");
-            }
-        }
-    }
-
-    /// A guest says something.
-    fn hear<S: Sink>(&mut self, index: u32, generation: u32, sink: &mut S) -> usize {
-        match self.guests.ready(index as usize, generation, self.me, &self.key) {
-            Outcome::Pending | Outcome::Left => 0,
-            Outcome::Stranger(socket, what) => {
-                self.reject(&socket, what);
-                0
-            }
-            Outcome::Proved(socket, hello) => self.settle(socket, &hello, sink),
-        }
-    }
-
-    /// Counts a stranger, and tells about it now and then.
-    fn reject(&mut self, socket: &OwnedFd, what: &'static str) {
-        self.counters.rejected.add(1);
-        let now = Instant::now();
-        if self.warned.is_none_or(|last| now - last >= WARN_EVERY) {
-            self.warned = Some(now);
-            let from = getpeername(socket).ok().flatten();
-            let from = from.and_then(|address| SocketAddr::try_from(address).ok());
-            let total = self.counters.rejected.get();
-            tracing::warn!(?from, total, "refused a connection: {what}");
-        }
-    }
-
-    /// A peer has connected and proved itself. Decides which connection stays:
-    ///
-    /// * both sides connect at once: that of the lower-numbered peer;
-    /// * we are up already: the new one, if the peer began it after it knew of the old one; then it has lost that.
-    fn settle<S: Sink>(&mut self, socket: OwnedFd, hello: &Hello, sink: &mut S) -> usize {
-        let (peer, attempt) = (Peer(hello.from.get()), hello.attempt.get());
-        if peer.0 >= PEERS_MAX {
-            self.reject(&socket, "a peer number beyond the limit");
-            return 0;
-        }
-        let (me, departed) = (self.me, self.departed);
-        let slot = self.slot(peer);
-        let superseded = slot.attempt;
-        let verdict = match &slot.link {
-            _ if slot.excluded || departed => VERDICT_REFUSED,
-            Link::Dialing(_) if me < peer => VERDICT_YIELD,
-            Link::Up(stream) if attempt <= stream.superseded => VERDICT_YIELD,
-            _ => VERDICT_WELCOME,
-        };
-        let message = Verdict {
-            magic: VERDICT_MAGIC,
-            verdict,
-            reserved: [0; 7],
-            superseded: superseded.into(),
-        };
-        let mut reports = 0;
-        if verdict != VERDICT_WELCOME {
-            let _ = say(socket.as_fd(), message.as_bytes());
-            return reports;
-        }
-        let slot = self.slot(peer);
-        match &slot.link {
-            Link::Up(_) | Link::Failed(_) => {
-                let lost = Ending::Broken(Fault::rail(peer, Cause::Disconnected));
-                reports += self.end(peer, lost, sink);
-            }
-            Link::Dialing(_) => {
-                let link = std::mem::take(&mut slot.link);
-                if let Link::Dialing(dial) = link {
-                    self.close(dial.socket);
-                }
-            }
-            Link::Closed | Link::Awaiting | Link::Ending => {}
-        }
-        let generation = self.next_generation(peer);
-        let subject = Subject::Endpoint { index: peer.0, generation };
-        let ready = socket::set_patience(&socket, &self.config)
-            .and_then(|()| epoll::modify(&self.epoll, &socket, subject.data(), EventFlags::IN))
-            .and_then(|()| say(socket.as_fd(), message.as_bytes()));
-        match ready {
-            Ok(()) => {
-                self.slot(peer).link = Link::Up(Box::new(Stream::new(socket, attempt)));
-                sink.up(peer);
-            }
-            Err(errno) => {
-                self.slot(peer).link = Link::Failed(fault(peer, Call::Receive, errno));
-                self.trouble(peer);
-            }
-        }
-        reports + 1
-    }
-
-    /// Ends what took too long.
-    fn check_time<S: Sink>(&mut self, sink: &mut S) -> usize {
-        let now = Instant::now();
-        if self.accept_after.is_some_and(|after| after <= now) {
-            self.accept_after = None;
-            self.watch_listeners(EventFlags::IN);
-        }
-        while let Some(socket) = self.guests.expired(now, self.config.connect_timeout) {
-            self.reject(&socket, "did not prove itself in time");
-        }
-        let mut reports = 0;
-        while let Some(&(deadline, peer, generation)) = self.deadlines.front() {
-            let slot = &self.slots[peer.index()];
-            let waits = slot.generation == generation
-                && matches!(slot.link, Link::Dialing(_) | Link::Awaiting);
-            if waits && deadline > now {
-                break;
-            }
-            self.deadlines.pop_front();
-            if waits {
-                let late = Ending::Broken(Fault::peer(peer, Cause::TimedOut));
-                reports += self.end(peer, late, sink);
-            }
-        }
-        reports
     }
 }
 

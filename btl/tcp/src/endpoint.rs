@@ -36,6 +36,17 @@ pub enum Link {
     Ending,
 }
 
+/// What epoll tells about a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    /// Nothing: it is hot, and read anyway.
+    None,
+    /// When there is something to read.
+    Read,
+    /// And when it can be written to.
+    ReadWrite,
+}
+
 /// An established connection.
 #[derive(Debug)]
 pub struct Stream {
@@ -50,8 +61,10 @@ pub struct Stream {
     pub listed: bool,
     /// Writes in a row that the kernel refused.
     pub stalls: u32,
-    /// Epoll tells when it is writable.
-    pub watched: bool,
+    /// What epoll tells about it.
+    pub watch: Watch,
+    /// Reads in a row, since epoll was asked last, that brought something.
+    pub streak: u32,
     /// It is on the rail's list of those that are read without asking epoll.
     pub hot: bool,
     /// Good-bye was queued; nothing is sent after it.
@@ -68,7 +81,8 @@ impl Stream {
             superseded,
             listed: false,
             stalls: 0,
-            watched: false,
+            watch: Watch::Read,
+            streak: 0,
             hot: false,
             departed: false,
         }

@@ -18,11 +18,13 @@ mod guests;
 mod inbound;
 mod interfaces;
 mod iov;
+mod meet;
 mod outbound;
 mod pace;
 mod secret;
 mod socket;
 mod tcp;
+mod watch;
 #[doc(hidden)] // public for the fuzz target
 pub mod wire;
 

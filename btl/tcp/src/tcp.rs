@@ -1,6 +1,6 @@
 //! One TCP rail: an interface and a link, with a listener and a connection to each peer.
 //!
-//! This file has the contract's methods; `drive.rs` has what `progress` does. Sends go straight to the socket
+//! This file has the contract's methods; `drive.rs` has what `progress` does, `meet.rs` how connections come to be. Sends go straight to the socket
 //! while nothing waits before them; a burst between two calls of `progress` is gathered and written at once. It never
 //! blocks, and never takes a broken connection for a dead process (laws 1, 2, 3 and 9).
 
@@ -256,25 +256,6 @@ impl Tcp {
         self.counters.bytes_sent.add(len as u64);
         self.pace.lively();
         self.warm(peer);
-    }
-
-    /// From now on `peer` is read without asking epoll.
-    #[inline]
-    pub(crate) fn warm(&mut self, peer: Peer) {
-        if let Link::Up(stream) = &mut self.slots[peer.index()].link
-            && !stream.hot
-        {
-            stream.hot = true;
-            if self.hot.len() == self.hot.inline_size() {
-                let coldest = self.hot.remove(0);
-                if let Some(Slot { link: Link::Up(stream), .. }) =
-                    self.slots.get_mut(coldest.index())
-                {
-                    stream.hot = false;
-                }
-            }
-            self.hot.push(peer);
-        }
     }
 
     /// Writes the frame in `scratch` at once, and queues what the kernel does not take.
