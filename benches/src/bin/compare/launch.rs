@@ -8,7 +8,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -45,8 +44,7 @@ impl Output {
 /// Runs `command`; `Err` says why its output does not count.
 pub fn run(mut command: Command, limit: Duration) -> Result<Output, String> {
     let before = shm_files();
-    // A group, not a session: a new session would be a new autogroup with a normal share of the processor.
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot be started: {error}"))?;
     let (sender, receiver) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {

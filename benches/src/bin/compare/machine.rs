@@ -1,5 +1,4 @@
-//! What the harness asks the machine: description for the record, loopback traffic, idle share, date. Changes one thing
-//! only, and only if told to: this session's share of the processor.
+//! What the harness asks the machine: description for the record, loopback traffic, idle share, date. Changes nothing.
 
 use std::fs;
 use std::ops::AddAssign;
@@ -97,11 +96,6 @@ fn processor_ticks() -> Option<(u64, u64)> {
         .collect();
     // user nice system idle iowait irq softirq steal; guest time is already in user.
     Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().take(8).sum()))
-}
-
-/// Raises this session's share of the processor against other sessions, as the measured programs do for theirs.
-pub fn raise_autogroup() -> bool {
-    fs::write("/proc/self/autogroup", "-19").is_ok()
 }
 
 /// Today in UTC, `YYYY-MM-DD`.

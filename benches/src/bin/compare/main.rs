@@ -109,9 +109,6 @@ fn compare(options: &Options) -> Result<(), String> {
     let wanted = chosen_rows(&options.rows)?;
     let mut runners = chosen_programs(options, &wanted, &places)?;
     println!("# {}", machine::description());
-    if !machine::raise_autogroup() {
-        println!("# may not raise its share of the processor (/proc/self/autogroup)");
-    }
     wait_until_quiet();
 
     let bench = Bench { places, reps, deadline: started + budget };

@@ -252,7 +252,9 @@ impl Program {
 
     /// The command that runs the benchmark program with `bench_args`.
     pub fn command(&self, places: &Places, bench_args: &[String]) -> Command {
-        let mut command = Command::new(places.launcher(self.family));
+        // A session of its own is an autogroup of its own, which its ranks can raise without raising its neighbours.
+        let mut command = Command::new("setsid");
+        command.arg(places.launcher(self.family));
         for (name, _) in std::env::vars_os() {
             if name
                 .to_str()
