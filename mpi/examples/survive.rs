@@ -4,7 +4,7 @@
 //! `ironweave run -n 4 survive [--megabytes N] [--rounds N]`: rank 0 kills the highest rank with SIGKILL after a few
 //! rounds. Each survivor prints a line `survivor …` that `ci/demo` turns into a table.
 
-use ironweave::{Comm, Error, World};
+use ironweave::{Comm, Error, Request, World};
 use std::error::Error as StdError;
 use std::time::Duration;
 
@@ -62,6 +62,12 @@ impl Partner {
     }
 }
 
+/// A request of a round, and with whom.
+enum Open<'a, 'b> {
+    Receive((u32, Request<'a, 'b, &'a mut [u64]>)),
+    Send((u32, Request<'a, 'b, ()>)),
+}
+
 /// One round with all partners, everything under way at once. Partners that have failed are left out afterwards.
 fn exchange(
     comm: &Comm,
@@ -82,28 +88,37 @@ fn exchange(
         for partner in partners.iter_mut() {
             let rank = partner.rank;
             failed.push((rank, &mut partner.failed));
-            receives.push((rank, scope.irecv(&mut partner.large_in, rank, 1)?));
-            receives.push((rank, scope.irecv(&mut partner.small_in, rank, 2)?));
+            receives.push((rank, scope.irecv(&mut partner.large_in[..], rank, 1)?));
+            receives.push((rank, scope.irecv(&mut partner.small_in[..], rank, 2)?));
             sends.push((rank, scope.isend(&partner.large_out, rank, 1)?));
             sends.push((rank, scope.isend(&partner.small_out, rank, 2)?));
         }
-        let ends = receives
-            .into_iter()
-            .map(|(rank, mut receive)| (rank, receive.wait().map(drop)))
-            .chain(sends.into_iter().map(|(rank, mut send)| (rank, send.wait().map(drop))));
-        for (rank, end) in ends {
-            match end {
-                Ok(()) => {}
-                Err(Error::ProcFailed { rank: dead }) if dead == rank => {
-                    report.detected_at.get_or_insert_with(now);
-                    report.ended += 1;
-                    for (_, failed) in failed.iter_mut().filter(|(candidate, _)| *candidate == rank)
-                    {
-                        **failed = true;
+        // All are looked at in turn, so that each is seen to end when it does.
+        let mut open: Vec<_> = (receives.into_iter().map(Open::Receive))
+            .chain(sends.into_iter().map(Open::Send))
+            .collect();
+        while !open.is_empty() {
+            let mut index = 0;
+            while index < open.len() {
+                let (rank, end) = match &mut open[index] {
+                    Open::Receive((rank, receive)) => (*rank, receive.test()),
+                    Open::Send((rank, send)) => (*rank, send.test()),
+                };
+                match end {
+                    Ok(None) => index += 1,
+                    Ok(Some(_)) => drop(open.swap_remove(index)),
+                    Err(Error::ProcFailed { rank: dead }) if dead == rank => {
+                        report.detected_at.get_or_insert_with(now);
+                        report.ended += 1;
+                        for (_, failed) in failed.iter_mut().filter(|(other, _)| *other == rank) {
+                            **failed = true;
+                        }
+                        drop(open.swap_remove(index));
                     }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
+            std::thread::yield_now(); // there are more processes than cores
         }
         Ok(())
     })??;

@@ -80,7 +80,6 @@ enum State {
 
 /// How the engine is reached.
 #[doc(hidden)]
-
 pub trait Handle: Clone {
     fn new(engine: Engine) -> Self;
 
