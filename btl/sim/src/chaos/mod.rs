@@ -27,6 +27,8 @@ pub struct Chaos<B: Btl> {
     peers: BTreeMap<u32, Waiting>,
     /// Operations that will still be refused.
     burst: u32,
+    /// Something was refused since the last `progress`.
+    refused: bool,
     /// Calls of `progress` for which the rail stands still.
     stall: u32,
     /// Losses so far.
@@ -46,6 +48,7 @@ impl<B: Btl> Chaos<B> {
             plan,
             peers: BTreeMap::new(),
             burst: 0,
+            refused: false,
             stall: 0,
             losses: 0,
             out: 0,
@@ -62,7 +65,7 @@ impl<B: Btl> Chaos<B> {
     /// of virtual time must call again.
     #[must_use]
     pub fn restless(&self) -> bool {
-        self.burst > 0 || self.peers.values().any(|waiting| !waiting.queue.is_empty())
+        self.refused || self.peers.values().any(|waiting| !waiting.queue.is_empty())
     }
 
     fn chance(&mut self, per_mille: u32) -> bool {
@@ -81,6 +84,7 @@ impl<B: Btl> Chaos<B> {
         }
         if self.burst > 0 {
             self.burst -= 1;
+            self.refused = true;
             self.counters.refused.add(1);
             return Err(Refused::NoRoom);
         }
@@ -91,6 +95,7 @@ impl<B: Btl> Chaos<B> {
     fn admit_one_more(&mut self, peer: Peer) -> Result<(), Refused> {
         self.admit(peer)?;
         if self.plan.scarce != 0 && self.out >= self.plan.scarce {
+            self.refused = true;
             self.counters.refused.add(1);
             return Err(Refused::NoRoom);
         }
@@ -378,6 +383,7 @@ impl<B: Btl> Btl for Chaos<B> {
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         let before = self.counters.faults.get();
         self.burst = self.burst.saturating_sub(1);
+        self.refused = false;
         if self.stall == 0 && self.chance(self.plan.stall) {
             self.stall = self.rng.random_range(1..=self.plan.stall_max.max(1));
         }

@@ -185,20 +185,18 @@ impl Net {
         if !ends[1 - side].attached {
             self.nobody_there(link, side);
         } else if self.blocked(ends[0].port, ends[1].port) {
-            self.try_later(link, port, Event::Acknowledge(id));
+            self.after_heal(link, port, Event::Acknowledge(id));
         } else {
             self.complete(id);
         }
     }
 
-    /// A cut is in the way: the operation goes on after it, or the link gives up. Where failure is silent the
-    /// operation is stuck until its endpoint is invalidated.
-    fn try_later(&mut self, link: LinkId, port: PortId, event: Event) {
-        let model = &self.port(port).model;
-        if model.caps.failure_report != FailureReport::Silent {
-            let at = self.now + model.retry_ns;
+    /// A cut is in the way: the operation goes on when it is healed, or the link gives up (where failure is silent it
+    /// never does).
+    fn after_heal(&mut self, link: LinkId, port: PortId, event: Event) {
+        self.held_back.push(event);
+        if self.port(port).model.caps.failure_report != FailureReport::Silent {
             self.start_giving_up(link);
-            self.schedule(at, event);
         }
     }
 
@@ -470,7 +468,7 @@ impl Net {
             return;
         }
         if self.blocked(port, target) {
-            self.try_later(link, port, Event::Rma(id));
+            self.after_heal(link, port, Event::Rma(id));
             return;
         }
         let (op, ports) = self.op_and_ports(id).expect("looked up above");

@@ -59,7 +59,7 @@ impl Net {
             stalled: VecDeque::new(),
         };
         let link = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
-        self.links.push(Link { ends: [end(port, me), end(target, peer)], ending: false });
+        self.links.push(Link { ends: [end(port, me), end(target, peer)], ending: false, since: self.now });
         self.attach(link, 0, EndpointState::Connecting);
         let model = &self.port(port).model;
         let (delay, jitter) = (model.connect_ns + model.latency_ns, model.connect_ns);
@@ -93,7 +93,14 @@ impl Net {
             let port = self.port(target);
             !port.open || port.departed
         };
-        let (after, accepted) = if self.blocked(source, target) || (gone && silent) {
+        let (after, accepted) = if self.blocked(source, target) {
+            if self.now < self.link(link).since + retry {
+                // Asked again, as a network stack does.
+                self.schedule(self.now + retry / 4, Event::Knock(link));
+                return;
+            }
+            refuse(0, Cause::TimedOut)
+        } else if gone && silent {
             refuse(retry, Cause::TimedOut)
         } else if gone {
             refuse(latency, Cause::ConnectionRefused)
@@ -152,8 +159,10 @@ impl Net {
             return;
         }
         if accepted.is_ok() && self.link_blocked(link) {
-            let at = self.now + self.port(self.link(link).ends[0].port).model.retry_ns;
-            self.schedule(at, Event::Answer { link, accepted: Err(Cause::TimedOut) });
+            let retry = self.port(self.link(link).ends[0].port).model.retry_ns;
+            let late = self.now >= self.link(link).since + 2 * retry;
+            let accepted = if late { Err(Cause::TimedOut) } else { Ok(()) };
+            self.schedule(self.now + retry / 4, Event::Answer { link, accepted });
             return;
         }
         let (port, peer) = {
@@ -513,17 +522,22 @@ impl Net {
     pub(crate) fn start_giving_up(&mut self, link: LinkId) {
         let retry = self.port(self.link(link).ends[0].port).model.retry_ns;
         let at = self.now + retry + self.upto(retry);
-        self.schedule(at, Event::GiveUp(link));
+        self.schedule(at, Event::GiveUp { link, heals: self.heals });
     }
 
-    pub(crate) fn give_up(&mut self, link: LinkId) {
-        if self.link_blocked(link) {
+    /// The cut of then may have been healed, and another be there now: that one has its own time.
+    pub(crate) fn give_up(&mut self, link: LinkId, heals: u32) {
+        if self.heals == heals && self.link_blocked(link) {
             self.break_link(link, Cause::TimedOut);
         }
     }
 
     fn heal(&mut self) {
         self.cuts.clear();
+        self.heals += 1;
+        for event in std::mem::take(&mut self.held_back) {
+            self.schedule(self.now, event);
+        }
         for link in 0..self.links.len() as LinkId {
             for side in 0..2 {
                 for frame in std::mem::take(&mut self.link_mut(link).ends[side].stalled) {

@@ -66,7 +66,7 @@ pub(crate) enum Event {
         link: LinkId,
     },
     /// A link that could not carry frames for a while gives up if it still cannot.
-    GiveUp(LinkId),
+    GiveUp { link: LinkId, heals: u32 },
     Wake(u32),
     Fault(SimFault),
 }
@@ -189,6 +189,8 @@ pub(crate) struct Link {
     pub ends: [End; 2],
     /// The end of one side was told to the other already, or is about to be.
     pub ending: bool,
+    /// When it was asked for.
+    pub since: u64,
 }
 
 #[derive(Debug)]
@@ -235,6 +237,10 @@ pub(crate) struct Net {
     pub ports: Vec<Port>,
     pub links: Vec<Link>,
     pub cuts: Vec<Cut>,
+    /// Operations that wait for a cut to be healed.
+    pub held_back: Vec<Event>,
+    /// How often cuts were healed.
+    pub heals: u32,
     ops: Vec<(u32, Option<Op>)>,
     free_ops: Vec<u32>,
     processes: Vec<Process>,
@@ -253,6 +259,8 @@ impl Net {
             ports: Vec::new(),
             links: Vec::new(),
             cuts: Vec::new(),
+            held_back: Vec::new(),
+            heals: 0,
             ops: Vec::new(),
             free_ops: Vec::new(),
             processes: Vec::new(),
@@ -483,7 +491,7 @@ impl Net {
             Event::Answer { link, accepted } => self.answer(link, accepted),
             Event::Gone { link, side, fault } => self.gone(link, side, fault),
             Event::FinishClose { port, peer, link } => self.finish_close(port, peer, link),
-            Event::GiveUp(link) => self.give_up(link),
+            Event::GiveUp { link, heals } => self.give_up(link, heals),
             Event::Wake(process) => self.make_ready(process),
             Event::Fault(fault) => self.break_now(fault),
         }
