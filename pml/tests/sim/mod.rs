@@ -1,0 +1,783 @@
+//! The whole point-to-point stack in virtual time: many processes, random traffic, random deaths, one thread.
+//!
+//! Laws held after each step: 1 (each request ends once, with success or an error that is true), 2 (memory that no
+//! request uses is never written; checked in the end over everything), 3 (no panic, and no error between the
+//! living); in the end: 6 (order, by the oracle), all data bit-exact, nothing lost between the living, nothing
+//! pending with the dead once everybody knows, nothing outstanding in any transport.
+#![allow(dead_code)] // the test and the program each use a part
+
+mod arena;
+mod oracle;
+mod plan;
+mod rail;
+
+pub use plan::Plan;
+
+use arena::{Arena, Piece};
+use ironweave_btl::{Loopback, Peer};
+use ironweave_btl_sim::{Chaos, SimNet};
+use ironweave_pml::ob1::{
+    Buffer, CommId, CommSpec, Completion, Config, Mode, Ob1, Payload, PmlError, ReqId, Source,
+    Started, Status, TagMatch,
+};
+use oracle::{Fate, Message, MessageNumber, Oracle, Receive, ReceiveNumber};
+use rail::Rail;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use std::fmt::Write;
+
+/// Tags in use: few, so that messages compete.
+const TAGS: i32 = 3;
+/// Operations of a process that are open at a time.
+const OPEN_MAX: usize = 8;
+/// Rounds that a process waits with all its requests open before it goes on to the end: its script may wait for
+/// receives that nobody's script posts.
+const PATIENCE: u32 = 100;
+/// Events after which a simulation is believed to go on for ever.
+const EVENTS_MAX: u64 = 20_000_000;
+
+/// Memory of a request.
+enum Use {
+    One(Piece),
+    List(Vec<Piece>),
+}
+
+impl Use {
+    fn pieces(&self) -> &[Piece] {
+        match self {
+            Use::One(piece) => std::slice::from_ref(piece),
+            Use::List(pieces) => pieces,
+        }
+    }
+}
+
+enum What {
+    Send(MessageNumber),
+    Recv { receive: ReceiveNumber, capacity: usize, blocking: bool, cancelled: bool },
+}
+
+struct Open {
+    request: ReqId,
+    memory: Use,
+    what: What,
+    group: usize,
+}
+
+/// A communicator as one process has it.
+struct Membership {
+    group: usize,
+    id: CommId,
+}
+
+struct Process {
+    me: u32,
+    // Before `arena`, which their regions point into.
+    engine: Ob1<Rail>,
+    arena: Arena,
+    comms: Vec<Membership>,
+    open: Vec<Open>,
+    left: u32,
+    waited: u32,
+    next_at: u64,
+    /// Deaths that this process will hear of, and when.
+    news: Vec<(u64, u32)>,
+    known_dead: Vec<u32>,
+    draining: bool,
+    rng: SmallRng,
+}
+
+/// What a simulation did.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Summary {
+    pub events: u64,
+    pub messages: usize,
+    pub receives: usize,
+    pub failed: usize,
+    pub cancelled: usize,
+    pub killed: usize,
+    pub virtual_ns: u64,
+}
+
+pub struct World {
+    plan: Plan,
+    net: SimNet,
+    // After the processes: their rails close ports of the net, which hold regions of their arenas.
+    processes: Vec<Option<Process>>,
+    /// Memory of the dead stays: the living may not touch it either.
+    graves: Vec<Arena>,
+    addresses: Vec<Vec<ironweave_btl::Address>>,
+    oracle: Oracle,
+    dead: Vec<u32>,
+    /// By process: whether it was killed.
+    is_dead: Vec<bool>,
+    busy: u32,
+    draining: bool,
+}
+
+type Verdict = Result<(), String>;
+
+impl World {
+    pub fn new(plan: Plan) -> Self {
+        let net = SimNet::new(plan.seed);
+        let mut processes: Vec<Option<Process>> = Vec::new();
+        let mut addresses = Vec::new();
+        for me in 0..plan.ranks {
+            let mut engine = Ob1::new(Config::new(Peer(me)));
+            engine.add_btl(Rail::Own(Loopback::new(Peer(me))));
+            for (at, model) in plan.rails.iter().enumerate() {
+                let rail = net.open(Peer(me), model);
+                engine.add_btl(if plan.chaos {
+                    Rail::Chaos(Box::new(Chaos::new(rail, plan.chaos_plan(me, at))))
+                } else {
+                    Rail::Sim(rail)
+                });
+            }
+            addresses.push(engine.addresses());
+            processes.push(Some(Process {
+                me,
+                engine,
+                arena: Arena::default(),
+                comms: Vec::new(),
+                open: Vec::new(),
+                left: plan.operations,
+                waited: 0,
+                next_at: 0,
+                news: Vec::new(),
+                known_dead: Vec::new(),
+                draining: false,
+                rng: SmallRng::seed_from_u64(plan.seed << 20 ^ u64::from(me)),
+            }));
+            net.wake_at(Peer(me), 0);
+        }
+        for (group, members) in plan.groups.iter().enumerate() {
+            let peers: Vec<Peer> = members.iter().copied().map(Peer).collect();
+            for (rank, &member) in (0..).zip(members) {
+                let process = processes[member as usize].as_mut().expect("nobody is dead yet");
+                let spec = CommSpec::intra(group as u16, 0, rank, peers.clone());
+                let id = process.engine.add_comm(spec).expect("a new communicator");
+                process.comms.push(Membership { group, id });
+            }
+        }
+        for (at, fault) in &plan.cuts {
+            net.fault_at(*at, fault.clone());
+        }
+        for &(at, victim) in &plan.kills {
+            net.wake_at(Peer(victim), at);
+        }
+        World {
+            net,
+            processes,
+            graves: Vec::new(),
+            addresses,
+            oracle: Oracle::new(plan.seed),
+            dead: Vec::new(),
+            is_dead: vec![false; plan.ranks as usize],
+            busy: plan.ranks,
+            draining: false,
+            plan,
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> Result<Summary, String> {
+        match self.go() {
+            Ok(()) => Ok(self.summary()),
+            Err(why) => Err(format!("{why}\n{}", self.dump())),
+        }
+    }
+
+    fn go(&mut self) -> Verdict {
+        loop {
+            while let Some(Peer(process)) = self.net.next_ready() {
+                self.step(process)?;
+                if self.net.events() > EVENTS_MAX {
+                    return Err(String::from("it never comes to rest"));
+                }
+            }
+            if self.draining {
+                break;
+            }
+            // Nothing will happen any more by itself. What is left of the script waits for receives that the script
+            // never posts.
+            self.start_draining();
+        }
+        self.judge()
+    }
+
+    fn start_draining(&mut self) {
+        self.draining = true;
+        for process in self.processes.iter_mut().flatten() {
+            process.left = 0;
+            self.net.wake_at(Peer(process.me), self.net.now_ns());
+        }
+    }
+
+    /// Kills what is due; `true` when it was this process.
+    fn killed(&mut self, me: u32) -> bool {
+        let now = self.net.now_ns();
+        let due = self.plan.kills.iter().any(|&(at, victim)| victim == me && at <= now);
+        if !due || self.draining {
+            return false;
+        }
+        self.net.fault(ironweave_btl_sim::SimFault::Kill(Peer(me)));
+        let process = self.processes[me as usize].take().expect("the living are killed once");
+        let Process { engine, arena, left, .. } = process;
+        drop(engine);
+        self.graves.push(arena);
+        self.dead.push(me);
+        self.is_dead[me as usize] = true;
+        if left > 0 {
+            self.busy -= 1;
+        }
+        // Everybody who shares a communicator with it hears of it, some time.
+        let mut told = Vec::new();
+        for members in self.plan.groups.iter().filter(|members| members.contains(&me)) {
+            told.extend(members.iter().copied().filter(|&member| member != me));
+        }
+        told.sort_unstable();
+        told.dedup();
+        for survivor in told {
+            if let Some(process) = &mut self.processes[survivor as usize] {
+                let at = now + process.rng.random_range(0..=self.plan.spread_ns);
+                process.news.push((at, me));
+                self.net.wake_at(Peer(survivor), at);
+            }
+        }
+        true
+    }
+
+    /// One process is given the processor.
+    fn step(&mut self, me: u32) -> Verdict {
+        if self.processes[me as usize].is_none() || self.killed(me) {
+            return Ok(());
+        }
+        let now = self.net.now_ns();
+        let mut process = self.processes[me as usize].take().expect("looked at above");
+        let verdict = self.live(&mut process, now);
+        self.processes[me as usize] = Some(process);
+        verdict.map_err(|why| format!("process {me} at {now} ns: {why}"))
+    }
+
+    fn live(&mut self, process: &mut Process, now: u64) -> Verdict {
+        let me = process.me;
+        let mut at = 0;
+        while at < process.news.len() {
+            if process.news[at].0 <= now {
+                let (_, dead) = process.news.swap_remove(at);
+                self.hear(process, dead);
+            } else {
+                at += 1;
+            }
+        }
+        for _ in 0..4 {
+            if process.engine.progress() == 0 {
+                break;
+            }
+        }
+        if process.engine.has_suspects() {
+            self.judge_suspects(process)?;
+        }
+        self.reap(process)?;
+        if self.draining {
+            self.drain(process)?;
+            self.reap(process)?;
+        } else if process.left > 0 {
+            if now >= process.next_at && process.open.len() < OPEN_MAX {
+                process.left -= 1;
+                self.operate(process)?;
+                self.reap(process)?;
+                if process.left == 0 {
+                    self.ends_its_script();
+                }
+                process.next_at = now + process.rng.random_range(0..=self.plan.think_ns);
+            }
+            if process.left > 0 && process.open.len() < OPEN_MAX {
+                self.net.wake_at(Peer(me), process.next_at);
+            } else if process.left > 0 {
+                // As a program that waits for what it has begun, and gives up a receive now and then.
+                process.waited += 1;
+                if process.waited % 8 == 0 {
+                    self.cancel_some(process, 20);
+                }
+                if process.waited > PATIENCE {
+                    process.left = 0;
+                    self.ends_its_script();
+                } else {
+                    self.net.wake_at(Peer(me), now + 20_000);
+                }
+            }
+        }
+        if process.engine.progress() > 0 || process.engine.rails().iter().any(Rail::restless) {
+            self.net.wake_at(Peer(me), now + 200);
+        }
+        Ok(())
+    }
+
+    fn ends_its_script(&mut self) {
+        self.busy -= 1;
+        if self.busy == 0 {
+            self.start_draining();
+        }
+    }
+
+    fn hear(&mut self, process: &mut Process, dead: u32) {
+        process.known_dead.push(dead);
+        process.engine.proc_failed(Peer(dead));
+    }
+
+    fn judge_suspects(&mut self, process: &mut Process) -> Verdict {
+        let suspects: Vec<_> = process.engine.suspects().collect();
+        for fault in suspects {
+            let Some(Peer(peer)) = fault.peer else {
+                return Err(format!("suspects a device: {fault}"));
+            };
+            if !self.is_dead[peer as usize] {
+                return Err(format!("suspects the living: {fault}"));
+            }
+            if fault.is_proof() && !process.known_dead.contains(&peer) {
+                self.hear(process, peer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is complete.
+    fn reap(&mut self, process: &mut Process) -> Verdict {
+        let mut at = 0;
+        while at < process.open.len() {
+            let request = process.open[at].request;
+            match process.engine.test(request) {
+                None => at += 1,
+                Some(Completion { result: Err(PmlError::ProcFailedPending), .. }) => {
+                    self.pending(process, at)?;
+                    at += 1;
+                }
+                Some(completion) => {
+                    let open = process.open.swap_remove(at);
+                    self.complete(process, open, completion)?;
+                    // Law 1: a name that ended is not known any more.
+                    match process.engine.test(request) {
+                        Some(Completion { result: Err(PmlError::InvalidRequest), .. }) => {}
+                        other => return Err(format!("a request ended twice: {other:?}")),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A wildcard receive is interrupted by a death.
+    fn pending(&mut self, process: &mut Process, at: usize) -> Verdict {
+        let group = process.open[at].group;
+        let members = &self.plan.groups[group];
+        if !members.iter().any(|member| process.known_dead.contains(member)) {
+            return Err(String::from("ProcFailedPending although nobody is known to be dead"));
+        }
+        let comm = process.comms.iter().find(|comm| comm.group == group);
+        let comm = comm.expect("requests are in communicators of the process").id;
+        if self.draining || process.rng.random_range(0..3) == 0 {
+            process.engine.ack_failed(comm);
+        } else {
+            self.net.wake_at(Peer(process.me), self.net.now_ns() + 1000);
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, process: &mut Process, open: Open, completion: Completion) -> Verdict {
+        let Completion { status, result } = completion;
+        let members = &self.plan.groups[open.group];
+        if let Err(PmlError::ProcFailed { rank }) = result {
+            let failed = members[rank as usize];
+            if !self.is_dead[failed as usize] {
+                return Err(format!("rank {rank}, process {failed}, is said to have failed"));
+            }
+        }
+        match open.what {
+            What::Send(message) => {
+                let to = self.oracle.messages[message as usize].to;
+                match result {
+                    Ok(()) => self.oracle.messages[message as usize].sent = true,
+                    Err(PmlError::ProcFailed { rank }) if members[rank as usize] == to => {}
+                    other => return Err(format!("a send to {to} ended with {other:?}")),
+                }
+            }
+            What::Recv { receive, capacity, blocking, cancelled } => {
+                let posted = &self.oracle.receives[receive as usize];
+                let whole = match result {
+                    Ok(()) if status.cancelled => {
+                        if !cancelled {
+                            return Err(String::from("cancelled by nobody"));
+                        }
+                        None
+                    }
+                    Ok(()) => Some(status.count_bytes),
+                    Err(PmlError::Truncated { sent, capacity: said }) => {
+                        if said as usize != capacity || sent as usize <= capacity {
+                            return Err(format!("{sent} bytes truncated to {said} of {capacity}"));
+                        }
+                        Some(sent as usize)
+                    }
+                    Err(PmlError::ProcFailed { rank }) => {
+                        let failed = members[rank as usize];
+                        let mine = posted.from.map_or(blocking, |from| from == failed);
+                        // A wildcard receive that had matched ends with its sender, too.
+                        if !mine && posted.from.is_some() {
+                            return Err(format!(
+                                "a receive from {:?} ended with {failed}",
+                                posted.from
+                            ));
+                        }
+                        self.oracle.ended(receive, Fate::Failed)?;
+                        self.retire(process, &open.memory);
+                        return Ok(());
+                    }
+                    other => return Err(format!("a receive ended with {other:?}")),
+                };
+                match whole {
+                    None => self.oracle.ended(receive, Fate::Cancelled)?,
+                    Some(len) => self.took(process, &open, receive, status, len)?,
+                }
+            }
+        }
+        self.retire(process, &open.memory);
+        Ok(())
+    }
+
+    fn took(
+        &mut self,
+        process: &mut Process,
+        open: &Open,
+        receive: ReceiveNumber,
+        status: Status,
+        len: usize,
+    ) -> Verdict {
+        let Some(&from) = self.plan.groups[open.group].get(status.source as usize) else {
+            return Err(format!("received from rank {}", status.source));
+        };
+        let mut bytes = Vec::with_capacity(status.count_bytes);
+        for &piece in open.memory.pieces() {
+            process.arena.with(piece, |piece| bytes.extend_from_slice(piece));
+        }
+        bytes.truncate(len);
+        self.oracle.took(receive, from, status.tag, &bytes, len)
+    }
+
+    fn retire(&mut self, process: &mut Process, memory: &Use) {
+        for &piece in memory.pieces() {
+            process.arena.retire(piece);
+        }
+    }
+
+    /// Starts a random operation.
+    fn operate(&mut self, process: &mut Process) -> Verdict {
+        let at = process.rng.random_range(0..process.comms.len());
+        let (group, comm) = (process.comms[at].group, process.comms[at].id);
+        match process.rng.random_range(0..100) {
+            0..46 => self.send(process, group, comm),
+            46..88 => self.recv(process, group, comm),
+            88..93 => self.probe(process, group, comm),
+            93..97 => self.mprobe(process, group, comm),
+            97..99 => {
+                self.cancel_some(process, 100);
+                Ok(())
+            }
+            _ => {
+                process.engine.ack_failed(comm);
+                Ok(())
+            }
+        }
+    }
+
+    fn length(&self, rng: &mut SmallRng) -> usize {
+        match rng.random_range(0..100) {
+            0..60 => rng.random_range(0..200),
+            60..97 => self.plan.borders[rng.random_range(0..self.plan.borders.len())],
+            _ => rng.random_range(0..20_000),
+        }
+    }
+
+    /// Memory for a request: one piece, or a few.
+    fn memory(process: &mut Process, len: usize) -> Use {
+        if process.rng.random_range(0..8) != 0 {
+            return Use::One(process.arena.take(len));
+        }
+        let (mut a, mut b) = (process.rng.random_range(0..=len), process.rng.random_range(0..=len));
+        if a > b {
+            std::mem::swap(&mut a, &mut b);
+        }
+        Use::List([a, b - a, len - b].map(|len| process.arena.take(len)).to_vec())
+    }
+
+    fn send(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
+        let members = &self.plan.groups[group];
+        let dest = process.rng.random_range(0..members.len());
+        let to = members[dest];
+        let len = self.length(&mut process.rng);
+        let mode = match process.rng.random_range(0..10) {
+            0..6 => Mode::Standard,
+            6..8 => Mode::Synchronous,
+            _ => Mode::Buffered,
+        };
+        let tag = process.rng.random_range(0..TAGS);
+        if !process.engine.knows_peer(Peer(to))
+            && let Err(error) = process.engine.add_peer(Peer(to), &self.addresses[to as usize])
+        {
+            let dead = self.is_dead[to as usize];
+            return if dead { Ok(()) } else { Err(format!("no way to {to}: {error}")) };
+        }
+        let message = Message {
+            comm: group as u16,
+            from: process.me,
+            to,
+            tag,
+            len: len as u32,
+            number: self.oracle.next_number(to, process.me, group as u16),
+            synchronous: mode == Mode::Synchronous,
+            sent: false,
+            taken_by: None,
+        };
+        let bytes = self.oracle.content(&message);
+        let memory = Self::memory(process, len);
+        let mut start = 0;
+        for &piece in memory.pieces() {
+            process.arena.write(piece, &bytes[start..start + piece.len as usize]);
+            start += piece.len as usize;
+        }
+        let payload = match &memory {
+            Use::One(piece) => Payload::from(process.arena.source(*piece)),
+            Use::List(pieces) => {
+                Payload::List(pieces.iter().map(|&piece| process.arena.source(piece)).collect())
+            }
+        };
+        let number = self.oracle.send(message);
+        match process.engine.send(comm, mode, &payload, dest as u32, tag) {
+            Ok(Started::Done) => {
+                self.oracle.messages[number as usize].sent = true;
+                self.retire(process, &memory);
+                Ok(())
+            }
+            Ok(Started::Pending(request)) => {
+                process.open.push(Open { request, memory, what: What::Send(number), group });
+                Ok(())
+            }
+            Err(error) => Err(format!("a send to {to} was refused: {error}")),
+        }
+    }
+
+    fn recv(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
+        let members = &self.plan.groups[group];
+        let rank = process.rng.random_range(0..members.len());
+        let (source, from) = match process.rng.random_range(0..3) {
+            0 => (Source::Any, None),
+            _ => (Source::Rank(rank as u32), Some(members[rank])),
+        };
+        let (tag, wanted) = match process.rng.random_range(0..3) {
+            0 => (TagMatch::Any, None),
+            _ => {
+                let tag = process.rng.random_range(0..TAGS);
+                (TagMatch::Tag(tag), Some(tag))
+            }
+        };
+        let capacity = match process.rng.random_range(0..10) {
+            0 => self.length(&mut process.rng),
+            _ => 20_000,
+        };
+        let blocking = process.rng.random_range(0..5) == 0;
+        let memory = Self::memory(process, capacity);
+        let into = Self::buffer(process, &memory);
+        let posted = if blocking {
+            process.engine.recv_blocking(comm, into, source, tag)
+        } else {
+            process.engine.recv(comm, into, source, tag)
+        };
+        let request = posted.map_err(|error| format!("a receive was refused: {error}"))?;
+        let receive =
+            Receive { comm: group as u16, at: process.me, from, tag: wanted, fate: Fate::Open };
+        let receive = self.oracle.post(receive);
+        let what = What::Recv { receive, capacity, blocking, cancelled: false };
+        process.open.push(Open { request, memory, what, group });
+        Ok(())
+    }
+
+    fn buffer(process: &Process, memory: &Use) -> Buffer {
+        match memory {
+            Use::One(piece) => Buffer::from(process.arena.target(*piece)),
+            Use::List(pieces) => {
+                Buffer::List(pieces.iter().map(|&piece| process.arena.target(piece)).collect())
+            }
+        }
+    }
+
+    fn probe(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
+        match process.engine.probe(comm, Source::Any, TagMatch::Any) {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                let from = self.plan.groups[group][status.source as usize];
+                let there = self.oracle.messages.iter().any(|m| {
+                    m.taken_by.is_none()
+                        && (m.comm, m.from, m.to) == (group as u16, from, process.me)
+                        && (m.tag, m.len as usize) == (status.tag, status.count_bytes)
+                });
+                if there { Ok(()) } else { Err(format!("probed {status:?}, which nobody sent")) }
+            }
+            Err(error) => self.probe_failed(process, group, &error),
+        }
+    }
+
+    fn probe_failed(&self, process: &Process, group: usize, error: &PmlError) -> Verdict {
+        let members = &self.plan.groups[group];
+        match error {
+            PmlError::ProcFailed { rank }
+                if process.known_dead.contains(&members[*rank as usize]) =>
+            {
+                Ok(())
+            }
+            other => Err(format!("a probe ended with {other}")),
+        }
+    }
+
+    /// Takes a message out of the queues and receives it.
+    fn mprobe(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
+        match process.engine.mprobe(comm, Source::Any, TagMatch::Any) {
+            Ok(None) => Ok(()),
+            Ok(Some((message, status))) => {
+                let capacity = status.count_bytes;
+                let memory = Self::memory(process, capacity);
+                let into = Self::buffer(process, &memory);
+                let request = process.engine.mrecv(message, into);
+                let request = request.map_err(|error| format!("mrecv was refused: {error}"))?;
+                let receive = Receive {
+                    comm: group as u16,
+                    at: process.me,
+                    from: Some(self.plan.groups[group][status.source as usize]),
+                    tag: Some(status.tag),
+                    fate: Fate::Open,
+                };
+                let receive = self.oracle.post(receive);
+                let what = What::Recv { receive, capacity, blocking: false, cancelled: false };
+                process.open.push(Open { request, memory, what, group });
+                Ok(())
+            }
+            Err(error) => self.probe_failed(process, group, &error),
+        }
+    }
+
+    /// Cancels each open receive with this chance in a hundred.
+    fn cancel_some(&mut self, process: &mut Process, percent: u32) {
+        for open in &mut process.open {
+            if let What::Recv { cancelled, .. } = &mut open.what
+                && process.rng.random_range(0..100) < percent
+            {
+                *cancelled = true;
+                process.engine.cancel(open.request);
+            }
+        }
+    }
+
+    /// The end: nothing new, no receive left, and everything that still comes is received.
+    fn drain(&mut self, process: &mut Process) -> Verdict {
+        if !std::mem::replace(&mut process.draining, true) {
+            self.cancel_some(process, 100);
+            self.reap(process)?;
+        }
+        for at in 0..process.comms.len() {
+            let (group, comm) = (process.comms[at].group, process.comms[at].id);
+            process.engine.ack_failed(comm);
+            loop {
+                let open = process.open.len();
+                self.mprobe(process, group, comm)?;
+                if process.open.len() == open {
+                    break;
+                }
+                self.reap(process)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self) -> Verdict {
+        for process in self.processes.iter().flatten() {
+            if let Some(open) = process.open.first() {
+                let with = match open.what {
+                    What::Send(message) => format!("{:?}", self.oracle.messages[message as usize]),
+                    What::Recv { receive, .. } => {
+                        format!("{:?}", self.oracle.receives[receive as usize])
+                    }
+                };
+                return Err(format!(
+                    "process {} has {} requests that never end; the first: {with}",
+                    process.me,
+                    process.open.len()
+                ));
+            }
+            if let Some((chunk, offset)) = process.arena.disturbed() {
+                return Err(format!(
+                    "memory of process {} was written that no request uses: chunk {chunk}, byte {offset}",
+                    process.me
+                ));
+            }
+            let out = self.net.outstanding(Peer(process.me));
+            let registered = self.net.registrations(Peer(process.me));
+            if out + registered > 0 {
+                return Err(format!(
+                    "process {} left {out} operations and {registered} registrations",
+                    process.me
+                ));
+            }
+            let stats = process.engine.stats();
+            if stats.malformed + stats.overflowed > 0 {
+                return Err(format!("process {} says {stats:?}", process.me));
+            }
+        }
+        let alive = |process: u32| !self.is_dead[process as usize];
+        self.oracle.judge(alive)?;
+        match self.oracle.unmatched_synchronous(alive) {
+            Some(message) => Err(format!("{message:?} is complete, but nobody received it")),
+            None => Ok(()),
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        let fates = |fate: Fate| self.oracle.receives.iter().filter(|r| r.fate == fate).count();
+        Summary {
+            events: self.net.events(),
+            messages: self.oracle.messages.len(),
+            receives: self.oracle.receives.len(),
+            failed: fates(Fate::Failed),
+            cancelled: fates(Fate::Cancelled),
+            killed: self.dead.len(),
+            virtual_ns: self.net.now_ns(),
+        }
+    }
+
+    fn dump(&self) -> String {
+        let mut out = format!("dead: {:?}\n{:?}\n", self.dead, self.plan.rails);
+        let _ = self.net.dump(&mut out);
+        for process in
+            self.processes.iter().flatten().filter(|process| !process.open.is_empty()).take(3)
+        {
+            let _ = writeln!(out, "process {}, knows of {:?}:", process.me, process.known_dead);
+            let _ = process.engine.dump(&mut out);
+        }
+        out.truncate(6_000);
+        out
+    }
+}
+
+/// Runs one seed. The error ends with the command that runs it again.
+pub fn run(seed: u64, ranks: u32, operations: u32) -> Result<Summary, String> {
+    let plan = Plan::new(seed, ranks, operations);
+    let chaos = plan.chaos;
+    let world = move || World::new(plan).run();
+    // Law 3: a panic is a broken law like any other.
+    let verdict = std::panic::catch_unwind(world).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("of an unknown kind")))
+    });
+    verdict.map_err(|why| {
+        format!(
+            "seed {seed} broke a law: {why}\nchaos: {chaos}\nto run it again:\n  \
+             ci/sim --seed {seed} --ranks {ranks} --operations {operations}"
+        )
+    })
+}
