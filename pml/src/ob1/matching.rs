@@ -88,6 +88,26 @@ impl Comm {
         self.posted_list(source, tag).push_back(recvs, slot);
     }
 
+    /// As `post`, without wildcards and only if no message is here; whether it was.
+    #[inline]
+    pub fn post_exact(
+        &mut self,
+        recvs: &mut Slots<Recv>,
+        slot: u32,
+        source: u32,
+        tag: i32,
+    ) -> bool {
+        let lane = self.queues.lanes.lane(pair(source, tag));
+        if !lane.unexpected.is_empty() {
+            return false;
+        }
+        lane.posted.push_back(recvs, slot);
+        recvs[slot].order = self.queues.order;
+        self.queues.order += 1;
+        self.queues.posted += 1;
+        true
+    }
+
     /// Takes a posted receive out.
     #[inline]
     pub fn unpost(&mut self, recvs: &mut Slots<Recv>, slot: u32) {

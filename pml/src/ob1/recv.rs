@@ -54,6 +54,9 @@ pub(super) struct Target {
 }
 
 /// A receive request, with the fields that fault tolerance asks for: peer, tag, communicator, error status.
+///
+/// What short messages use comes first: with the slot's own words, two cache lines.
+#[repr(C)]
 pub(super) struct Recv {
     pub links: Links,
     /// Posting order within the communicator.
@@ -67,13 +70,17 @@ pub(super) struct Recv {
     pub blocking: bool,
     /// Nobody will ask for the completion.
     pub detached: bool,
-    pub rail: RailId,
-    pub buffer: Buffer,
-    pub status: Status,
-    /// The sender, once matched.
-    pub peer: Peer,
+    /// Data was lost with a rail that is not closed yet: what that means shows then.
+    pub lost: bool,
     /// Regions of the buffer that rails hold.
     pub held: u32,
+    pub buffer: Buffer,
+    pub status: Status,
+    pub error: Option<Box<PmlError>>,
+    pub rdma: Option<Box<Rdma>>,
+    /// The sender, once matched.
+    pub peer: Peer,
+    pub rail: RailId,
     /// Length of the message.
     pub length: u64,
     /// How much of it fits.
@@ -84,10 +91,6 @@ pub(super) struct Recv {
     pub received: u64,
     /// The send request's token; 0 when nobody waits for an answer.
     pub sender: u64,
-    /// Data was lost with a rail that is not closed yet: what that means shows then.
-    pub lost: bool,
-    pub error: Option<Box<PmlError>>,
-    pub rdma: Option<Box<Rdma>>,
 }
 
 impl Linked<POSTED> for Recv {
@@ -294,6 +297,42 @@ impl Engine {
         Ok(key)
     }
 
+    /// Posts a receive into one piece of memory for one source and one tag of users, when nothing is out of the ordinary:
+    /// no wildcard, no message here, no failure, no revocation. Answers the token, or 0 when nothing was done.
+    #[inline]
+    pub fn post_exact(&mut self, id: CommId, into: &RecvRegion, rank: u32, tag: i32) -> u64 {
+        let Ok(comm) = self.comms.get_mut(id) else { return 0 };
+        if rank >= comm.size() || comm.revoked || comm.failures.any() {
+            return 0;
+        }
+        let slot = self.recvs.next_free();
+        if slot == NIL || !comm.post_exact(&mut self.recvs, slot, rank, tag) {
+            return 0;
+        }
+        let key = self.recvs.reuse();
+        let recv = &mut self.recvs[slot];
+        (recv.comm, recv.source, recv.tag) = (id, Source::Rank(rank), TagMatch::Tag(tag));
+        recv.state = RecvState::Posted;
+        (recv.blocking, recv.detached) = (false, false);
+        recv.buffer = Buffer::Contiguous(into.part(0..into.len()));
+        key.to_wire()
+    }
+
+    /// Frees a receive that is complete without error.
+    #[inline]
+    pub fn take_done(&mut self, key: Key) -> Option<Status> {
+        let recv = self.recvs.get_mut(key)?;
+        if recv.state != RecvState::Complete || recv.error.is_some() || recv.rdma.is_some() {
+            return None;
+        }
+        let status = recv.status;
+        if !matches!(recv.buffer, Buffer::Contiguous(_)) {
+            recv.buffer = Buffer::NONE;
+        }
+        self.recvs.free(key.slot);
+        Some(status)
+    }
+
     /// Gives a message that has left the queues to a receive that is not in them.
     pub fn consume(&mut self, slot: u32, message: u32) {
         let there = &mut self.messages[message];
@@ -381,7 +420,6 @@ impl Engine {
     }
 
     /// Answers for a receive that is complete, and frees it; for an interrupted one, leaves it.
-    #[inline]
     pub fn test_recv(&mut self, key: Key) -> Option<Completion> {
         let Some(recv) = self.recvs.get_mut(key) else {
             let result = Err(PmlError::InvalidRequest);

@@ -23,7 +23,8 @@ impl Key {
     }
 }
 
-/// A place in [`Slots`]. A free one keeps its last value.
+/// A place in [`Slots`]. A free one keeps its last value. Whole cache lines, the name in front of the value's first fields.
+#[repr(C, align(64))]
 pub(super) struct Slot<T> {
     /// Odd while in use, even while free: a name is made in use, so 0 names nothing.
     generation: u32,
@@ -70,8 +71,15 @@ impl<T> Slots<T> {
         self.reuse()
     }
 
+    /// The slot that `reuse` would take, or [`NIL`].
     #[inline]
-    fn reuse(&mut self) -> Key {
+    pub const fn next_free(&self) -> u32 {
+        self.free
+    }
+
+    /// Takes the free slot that `next_free` names. Its last value is still in it.
+    #[inline]
+    pub fn reuse(&mut self) -> Key {
         let slot = self.free;
         let entry = &mut self.slots[slot as usize];
         self.free = entry.next_free;
