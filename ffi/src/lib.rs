@@ -1,11 +1,13 @@
 //! C libraries and raw descriptors, where the outside world hands us something Rust cannot check.
 //!
 //! A cluster's fabric libraries are opened at run time: one binary runs wherever it is copied and
-//! uses what it finds. This crate says what is found, which version, or why not ([`probe()`]), and
-//! holds the few lines of unsafe code this takes. It never links to a fabric library.
+//! uses what it finds. This crate says what is found, which version, or why not ([`probe()`]), asks
+//! hwloc for the order of the cores ([`hwloc`]), and holds the few lines of unsafe code this takes.
+//! It never links to any of these libraries.
 //! (Blueprint, "The house": unsafe lives in `ffi/`.)
 
 pub mod fd;
+pub mod hwloc;
 pub mod interfaces;
 pub mod library;
 pub mod probe;

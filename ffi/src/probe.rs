@@ -63,7 +63,7 @@ pub const KNOWN: &[Known] = &[
     Known {
         name: "libhwloc",
         soname: "libhwloc.so.15",
-        brings: "hardware placement beyond what /sys tells",
+        brings: "ranks placed in the order of packages, caches and NUMA nodes",
         package: "libhwloc15",
         version: VersionOf::Hex("hwloc_get_api_version"),
         marker: "hwloc_get_api_version",
