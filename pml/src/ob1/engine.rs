@@ -241,7 +241,7 @@ impl Sink for Port<'_> {
     }
 
     fn rma_completed(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
-        self.engine.on_rma(descriptor, outcome);
+        self.engine.on_rma(&descriptor, outcome);
     }
 
     fn up(&mut self, peer: Peer) {

@@ -121,13 +121,18 @@ pub(super) enum StreamTarget {
     Nowhere,
 }
 
-/// Where a new short message can go without any further question.
+/// Where a new eager message of one frame can go without any further question.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fast {
-    /// Messages shorter than this go by `send_short`; 0 when questions are to be asked.
+    /// Messages shorter than this go by `send_short`.
+    pub short_below: u32,
+    /// Messages shorter than this go by `send_bcopy`; 0 when questions are to be asked.
     pub below: u32,
     pub rail: RailId,
 }
+
+/// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
+pub(super) const ZCOPY_MIN: usize = 8 << 10;
 
 /// One peer.
 pub(super) struct PeerState {
@@ -161,7 +166,7 @@ pub(super) struct PeerState {
 impl PeerState {
     pub fn new() -> Self {
         PeerState {
-            fast: Fast { below: 0, rail: RailId(0) },
+            fast: Fast { short_below: 0, below: 0, rail: RailId(0) },
             life: Life::Alive,
             known: false,
             busy: false,
@@ -218,9 +223,12 @@ impl PeerState {
         }
         self.fast.below = 0;
         if let (Some(rail), Life::Alive, true) = (self.lane, self.life, self.pending.is_empty()) {
-            let max = caps[usize::from(rail.0)].max_short.saturating_sub(16);
-            let max = max.min(caps[usize::from(rail.0)].eager_limit);
-            self.fast = Fast { below: u32::try_from(max + 1).unwrap_or(u32::MAX), rail };
+            let caps = &caps[usize::from(rail.0)];
+            let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };
+            let below = caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1;
+            let short_below = (caps.max_short + 1).saturating_sub(16).min(below);
+            let clamp = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.fast = Fast { short_below: clamp(short_below), below: clamp(below), rail };
         }
     }
 

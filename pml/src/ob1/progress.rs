@@ -2,7 +2,7 @@
 //! messages in order, then reads and fragments. Each call does a bounded amount of work.
 
 use super::engine::{Engine, Port, Rma, RmaOwner};
-use super::peer::Life;
+use super::peer::{Life, ZCOPY_MIN};
 use super::recv::{RecvState, Target};
 use super::send::{Send, SendState, Write};
 use super::slots::Key;
@@ -11,8 +11,6 @@ use super::{Mode, Ob1, PmlError, RailId};
 use ironweave_btl::{Btl, Descriptor, Header, Peer, Refused, RmaDescriptor, RmaKind, Token};
 use zerocopy::IntoBytes;
 
-/// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
-const ZCOPY_MIN: usize = 8 << 10;
 /// Longest piece of one read or write, in bytes: what a transport may do in one go.
 const RMA_PIECE: u64 = 1 << 20;
 
@@ -258,8 +256,7 @@ impl<B: Btl> Ob1<B> {
                         recv.claimed += length;
                         recv.held += 1;
                     }
-                    Err((refused, descriptor)) => {
-                        drop(descriptor);
+                    Err((refused, _)) => {
                         engine.rmas.remove(wire::key(token.0).slot, Rma::vacant());
                         if let Attempt::Full | Attempt::Wait = waiting(refused)
                             && !matches!(refused, Refused::Unsupported | Refused::TooLong { .. })

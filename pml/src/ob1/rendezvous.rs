@@ -251,13 +251,12 @@ impl Engine {
         self.fail_recv(slot, PmlError::RailLost(fault));
     }
 
-    /// Records the owner of a put or get.
-    pub fn on_rma(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
+    /// A put or get is over; its owner hears of it.
+    pub fn on_rma(&mut self, descriptor: &RmaDescriptor, outcome: Result<(), Fault>) {
         let key = wire::key(descriptor.token.0);
         let Some(rma) = self.rmas.get(key) else { return };
         let (owner, offset, length) = (rma.owner, rma.offset, rma.length);
         self.rmas.remove(key.slot, super::engine::Rma::vacant());
-        drop(descriptor);
         match owner {
             RmaOwner::Recv(key) => self.on_read(key, length, outcome),
             RmaOwner::Send(key) => self.on_written(key, offset, length, outcome),

@@ -12,7 +12,7 @@ use std::fmt;
 use zerocopy::IntoBytes;
 
 impl<B: Btl> Ob1<B> {
-    /// Sends a short message in standard mode, straight out of `data`, if that can be done now: `Ok(true)` when it is out
+    /// Sends an eager message of one frame in standard mode, straight out of `data`, if that can be done now: `Ok(true)` when it is out
     /// and `data` can be used again. `Ok(false)`: nothing was done; use [`send`](Ob1::send), which also tells what is wrong.
     /// No allocation, no lock, no request.
     ///
@@ -41,7 +41,14 @@ impl<B: Btl> Ob1<B> {
         let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
         let header = Match::new(kinds::MATCH, envelope);
         let btl = &mut self.rails[usize::from(state.fast.rail.0)];
-        if btl.send_short(member.peer, header.as_bytes(), data).is_err() {
+        let sent = if data.len() < state.fast.short_below as usize {
+            btl.send_short(member.peer, header.as_bytes(), data)
+        } else {
+            btl.send_bcopy(member.peer, header.as_bytes(), data.len(), |offset, piece| {
+                piece.copy_from_slice(&data[offset..offset + piece.len()]);
+            })
+        };
+        if sent.is_err() {
             return Ok(false);
         }
         member.next_seq = seq.wrapping_add(1);
