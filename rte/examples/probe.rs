@@ -109,8 +109,10 @@ impl Probe {
             "sleep" => std::thread::sleep(Duration::from_millis(argument.parse()?)),
             "pid" => println!("pid {rank} {}", std::process::id()),
             "affinity" => {
-                let cpus = rustix::thread::sched_getaffinity(None)?.count();
-                println!("rank {rank} on {cpus} cpus");
+                let mask = rustix::thread::sched_getaffinity(None)?;
+                let cpus = 0..rustix::thread::CpuSet::MAX_CPU;
+                let cpus: Vec<_> = cpus.filter(|cpu| mask.is_set(*cpu)).collect();
+                println!("rank {rank} on cpus {cpus:?}");
             }
             "child" => {
                 let child = std::process::Command::new("sleep").arg("1000").spawn()?;

@@ -1,6 +1,7 @@
-//! `ironweave info`: which components there are, every parameter with its value and where the value
-//! came from. Text for people, JSON for programs. Only reads.
+//! `ironweave info`: which components there are, who tells how the cores lie, every parameter with
+//! its value and where the value came from. Text for people, JSON for programs. Only reads.
 
+use crate::launch::placement;
 use crate::params::table::{BTLS, PMLS};
 use crate::params::{Params, Setting, Source};
 use std::fmt::Write;
@@ -14,6 +15,8 @@ pub fn text(params: &Params) -> String {
     let _ = writeln!(out, "  btl       {}", BTLS.join(", "));
     let _ =
         writeln!(out, "  launchers ironweave run; PMI-1: mpiexec (Hydra, Intel), srun --mpi=pmi2");
+    let placement::Cores { sets, order } = placement::cores();
+    let _ = writeln!(out, "  placement {} cores, order from {order}", sets.len());
     let _ = writeln!(out, "\nParameters (later wins: default, file, environment, --mca)");
     let width = params.settings().iter().map(|s| s.def.name.len()).max().unwrap_or(0);
     for setting in params.settings() {
@@ -46,7 +49,7 @@ pub fn param_text(setting: &Setting) -> String {
     )
 }
 
-/// The given settings with the components, as JSON.
+/// The given settings with the components and the source of the placement, as JSON.
 pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Value {
     let params: Vec<_> = settings
         .map(|setting| {
@@ -60,9 +63,11 @@ pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Valu
             })
         })
         .collect();
+    let placement::Cores { sets, order } = placement::cores();
     serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "components": { "pml": PMLS, "btl": BTLS },
+        "placement": { "cores": sets.len(), "order_from": order.to_string() },
         "params": params,
     })
 }
@@ -84,9 +89,11 @@ mod tests {
             assert!(text.contains(setting.def.name), "{}", setting.def.name);
         }
         assert!(text.contains("^tcp  (command line)"), "{text}");
+        assert!(text.contains(" cores, order from "), "{text}");
         let one = param_text(params.setting("btl").unwrap());
         assert!(one.contains("IRONWEAVE_BTL=") && one.contains("self,shm,tcp"), "{one}");
         let json = json(params.settings().iter());
         assert_eq!(json["params"][0]["source"], "command line");
+        assert!(json["placement"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{json}");
     }
 }

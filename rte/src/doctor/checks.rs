@@ -182,16 +182,19 @@ pub(super) fn descriptors() -> Finding {
 }
 
 pub(super) fn cores() -> Finding {
-    let cores = placement::cores();
-    let threads: u32 = cores.iter().map(|core| core.count()).sum();
+    let placement::Cores { sets, order } = placement::cores();
+    let threads: u32 = sets.iter().map(|core| core.count()).sum();
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let online = online.trim();
-    match cores.len() {
+    match sets.len() {
         0 => Finding::new("cores", Level::Warning, "sched_getaffinity tells none: no binding"),
         count => Finding::new(
             "cores",
             Level::Ok,
-            format!("{count} cores, {threads} hardware threads allowed (online: {online})"),
+            format!(
+                "{count} cores, {threads} hardware threads allowed (online: {online}), \
+                 order from {order}"
+            ),
         ),
     }
 }

@@ -216,8 +216,9 @@ impl Node {
             .map_err(|error| (format!("host {}: {error}", spec.host), 1))?;
         self.page = Some(page);
         let cores = placement::cores();
-        self.cores = cores.len();
-        self.bindings = placement::bindings(&cores, spec.count, spec.bind);
+        tracing::debug!(host = spec.host, cores = cores.sets.len(), "order from {}", cores.order);
+        self.cores = cores.sets.len();
+        self.bindings = placement::bindings(&cores.sets, spec.count, spec.bind);
         match Guard::start() {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => {

@@ -1,7 +1,9 @@
 //! Jobs in which nothing fails: wire-up, input and output, signals, exit codes, binding.
 
 use crate::support::{Job, Scratch, ironweave, probe, run_probe};
+use ironweave_rte::launch::placement;
 use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
@@ -166,15 +168,62 @@ fn parameters_reach_ranks_with_their_source() {
     assert_eq!(outcome.out, expected, "{outcome:?}");
 }
 
-#[test]
-fn ranks_are_bound_as_asked() {
-    let cores = ironweave_rte::launch::placement::cores();
-    let all: u32 = cores.iter().map(|core| core.count()).sum();
+/// Runs three ranks bound to cores and one unbound, and compares with what this thread may use.
+fn check_binding() {
+    let cores = placement::cores().sets;
+    let list = |holds: &dyn Fn(usize) -> bool| {
+        let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|cpu| holds(*cpu)).collect();
+        format!("{cpus:?}")
+    };
     let outcome = run_probe("-n 3 --bind-to core", "affinity").outcome();
+    assert_eq!(outcome.code(), Some(0), "{outcome:?}");
     for rank in 0..3 {
-        let cpus = cores[rank % cores.len()].count();
-        assert_eq!(outcome.count(&format!("rank {rank} on {cpus} cpus")), 1, "{outcome:?}");
+        let core = list(&|cpu| cores[rank % cores.len()].is_set(cpu));
+        assert_eq!(outcome.count(&format!("rank {rank} on cpus {core}")), 1, "{outcome:?}");
     }
     let outcome = run_probe("-n 1 --bind-to none", "affinity").outcome();
-    assert_eq!(outcome.out, [format!("rank 0 on {all} cpus")]);
+    let all = list(&|cpu| cores.iter().any(|core| core.is_set(cpu)));
+    assert_eq!(outcome.out, [format!("rank 0 on cpus {all}")]);
+}
+
+#[test]
+fn ranks_are_bound_as_asked() {
+    check_binding();
+}
+
+#[test]
+fn a_restricted_mask_is_kept_with_more_ranks_than_cores() {
+    // The mask of this thread, which is the one that starts the launcher.
+    let allowed = sched_getaffinity(None).expect("a mask");
+    let last = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu)).expect("a cpu");
+    let mut mask = CpuSet::new();
+    mask.set(last);
+    sched_setaffinity(None, &mask).expect("a part of our own mask");
+    assert_eq!(placement::cores().sets, [mask]);
+    check_binding();
+    sched_setaffinity(None, &allowed).expect("our own mask");
+}
+
+#[test]
+fn where_hwloc_describes_another_machine_the_kernels_order_binds() {
+    let mut command = Command::new(ironweave());
+    command.env("HWLOC_SYNTHETIC", "package:2 core:64 pu:1");
+    command.args(["run", "-n", "3", "--bind-to", "core"]).arg(probe()).arg("affinity");
+    let outcome = Job::spawn(command, Stdio::null()).outcome();
+    assert_eq!((outcome.code(), outcome.out.len()), (Some(0), 3), "{outcome:?}");
+    let cores = placement::cores().sets;
+    for rank in 0..3 {
+        let start = format!("rank {rank} on cpus [");
+        let line = outcome.out.iter().find_map(|line| line.strip_prefix(&start));
+        let cpus: Vec<usize> = line
+            .and_then(|list| list.strip_suffix(']'))
+            .unwrap_or_else(|| panic!("no line of rank {rank}: {outcome:?}"))
+            .split(", ")
+            .map(|cpu| cpu.parse().expect("a number"))
+            .collect();
+        let is_that = |core: &CpuSet| {
+            core.count() as usize == cpus.len() && cpus.iter().all(|cpu| core.is_set(*cpu))
+        };
+        assert!(cores.iter().any(is_that), "rank {rank} is on {cpus:?}, no core of ours");
+    }
 }

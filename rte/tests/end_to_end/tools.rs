@@ -21,6 +21,8 @@ fn info_tells_values_and_where_they_come_from() {
     assert!(line("btl_tcp_links ").ends_with("4  (environment)"));
     assert!(outcome.out.iter().any(|line| line.ends_with("^shm  (command line)")));
 
+    assert!(line("placement ").contains(" cores, order from "), "{outcome:?}");
+
     let outcome = ironweave_with(&["info", "--json", "--param", "btl"], &[]);
     let json: serde_json::Value = serde_json::from_str(&outcome.out.join("\n")).expect("JSON");
     assert_eq!(json["params"][0]["name"], "btl");
@@ -56,6 +58,18 @@ fn doctor_looks_at_everything_and_an_error_decides_its_code() {
     }
     let wrong = outcome.out.iter().any(|line| line.starts_with("ERROR"));
     assert_eq!(outcome.code(), Some(i32::from(wrong)), "{text}");
+
+    // The cores' line says whom the order is from: hwloc where it works, the kernel if not.
+    let cores = |outcome: &Outcome| {
+        let found = outcome.out.iter().find(|line| line.contains(" hardware threads allowed"));
+        found.unwrap_or_else(|| panic!("no cores in {outcome:?}")).clone()
+    };
+    match ironweave_ffi::hwloc::cores() {
+        Ok(_) => assert!(cores(&outcome).contains("order from hwloc 2."), "{text}"),
+        Err(why) => assert!(cores(&outcome).contains(&why.to_string()), "{text}"),
+    }
+    let outcome = ironweave_with(&["doctor"], &[("HWLOC_SYNTHETIC", "core:3 pu:1")]);
+    assert!(cores(&outcome).contains("order from the kernel (hwloc: "), "{outcome:?}");
 
     let outcome = ironweave_with(&["doctor"], &[("IRONWEAVE_BLT", "tcp")]);
     assert_eq!(outcome.code(), Some(1), "{outcome:?}");
