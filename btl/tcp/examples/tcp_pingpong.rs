@@ -218,7 +218,15 @@ fn sizes(variable: &str, usual: &[usize]) -> Vec<usize> {
 
 fn measure(tcp: Tcp, peer: Peer, first: bool) {
     let meter = Meter { target: OwnedBuffer::zeroed(LONGEST), received: 0, completed: 0 };
+    let idle = |bench: &mut Bench| {
+        let start = Instant::now();
+        for _ in 0..5_000_000 {
+            bench.progress();
+        }
+        start.elapsed().as_nanos() as f64 / 5e6
+    };
     let mut bench = Bench { tcp, meter, source: OwnedBuffer::from(vec![3; LONGEST]), peer };
+    let alone = idle(&mut bench);
     while bench.tcp.state(peer) != EndpointState::Up {
         bench.progress();
     }
@@ -227,6 +235,10 @@ fn measure(tcp: Tcp, peer: Peer, first: bool) {
             println!("{text}");
         }
     };
+    print(format!(
+        "progress of an idle rail: {alone:.2} ns without peers, {:.2} ns with one",
+        idle(&mut bench)
+    ));
     let usual = [8, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
     for len in sizes("LATENCY", &usual) {
         let rounds = (200_000_000 / (len + 10_000)).clamp(100, 20_000);

@@ -5,7 +5,7 @@
 //! with the beginning of the next frames in the same call.
 
 use crate::errno::{Call, Class, classify};
-use crate::iov::read_into;
+use crate::raw::read_into;
 use crate::wire::{Decoder, Malformed, Step};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Counters, Fault, Header, Landing, Peer, Sink, Token};

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 const EAGER: u32 = 128;
 /// Longest interval between polls.
 const REST: Duration = Duration::from_micros(50);
-/// Calls between looks at the clock, where calls follow fast on each other.
-const STRIDE: u32 = 16;
-/// Slower calls than this look at the clock each time.
-const SLOW_CALL: Duration = Duration::from_nanos(200);
+/// The clock is looked at about this often in silence, in nanoseconds, guessed from the calls so far …
+const LOOK: u32 = 1000;
+/// … and at least every so many calls: more is lost when they become rare.
+const STRIDE_MAX: u32 = 32;
 
 /// The cadence of one rail.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Pace {
     pub fn new(now: Instant) -> Self {
         Pace {
             countdown: 1,
-            stride: STRIDE,
+            stride: 1,
             fruitless: EAGER,
             silent_since: now,
             looked: now,
@@ -53,9 +53,10 @@ impl Pace {
             return true;
         }
         let now = Instant::now();
-        let per_call = (now - self.looked) / self.stride;
+        let per_call = (now - self.looked).as_nanos() / u128::from(self.stride);
+        let per_call = u32::try_from(per_call).unwrap_or(u32::MAX).max(1);
         self.looked = now;
-        self.stride = if per_call > SLOW_CALL { 1 } else { STRIDE };
+        self.stride = (LOOK / per_call).clamp(1, STRIDE_MAX);
         self.countdown = self.stride;
         now >= self.next
     }
@@ -80,5 +81,56 @@ impl Pace {
         self.countdown = self.countdown.max(1);
         let now = Instant::now();
         self.next = now + ((now - self.silent_since) / 16).min(REST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls until a poll is due.
+    fn calls(pace: &mut Pace) -> u32 {
+        (1..).find(|_| pace.due()).expect("it is due some time")
+    }
+
+    #[test]
+    fn every_call_polls_while_something_is_going_on() {
+        let mut pace = Pace::new(Instant::now());
+        pace.lively();
+        for _ in 0..EAGER {
+            assert_eq!(calls(&mut pace), 1);
+            pace.fruitless();
+        }
+    }
+
+    #[test]
+    fn silence_makes_polls_rare_but_they_never_end() {
+        let mut pace = Pace::new(Instant::now() - Duration::from_secs(60));
+        for _ in 0..10 {
+            calls(&mut pace);
+            pace.fruitless();
+        }
+        let start = Instant::now();
+        calls(&mut pace);
+        pace.fruitless();
+        calls(&mut pace);
+        assert!(start.elapsed() >= REST, "a minute of silence: the longest interval");
+        pace.lively();
+        assert_eq!(calls(&mut pace), 1);
+    }
+
+    #[test]
+    fn rare_calls_all_look_at_the_clock() {
+        let mut pace = Pace::new(Instant::now());
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(1));
+            calls(&mut pace);
+            pace.fruitless();
+        }
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+            assert_eq!(calls(&mut pace), 1, "longer than the longest interval since the last one");
+            pace.fruitless();
+        }
     }
 }

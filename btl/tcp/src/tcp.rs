@@ -15,6 +15,7 @@ use crate::inbound::STAGING;
 use crate::interfaces::{Interface, list, select};
 use crate::outbound::SEND;
 use crate::pace::Pace;
+use crate::raw::unacknowledged;
 use crate::secret::{JobKey, nonce};
 use crate::wire::{HELLO_MAGIC, Hello, LEAD_MAX, PAYLOAD_MAX, VERSION, bye, data_prefix};
 use crate::{socket, wire};
@@ -28,7 +29,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The component's name.
 pub const NAME: &str = "tcp";
@@ -42,6 +43,9 @@ pub const PEERS_MAX: u32 = 1 << 20;
 const DIRECT: u32 = 4;
 /// Bytes in one vectored send at most.
 pub const CHUNK: usize = 1 << 20;
+
+/// Longest stay of a departed rail for its last bytes to arrive.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// One rail.
 pub struct Tcp {
@@ -536,22 +540,35 @@ impl Btl for Tcp {
 }
 
 impl Drop for Tcp {
-    /// After a good-bye, takes in what still arrives: closing a socket with unread bytes makes the kernel send a
-    /// reset, and the peer might lose what it has not read yet.
+    /// After a good-bye, stays until the peers' kernels have all of it, `LINGER` at most, and takes in what still
+    /// arrives. A socket that is closed before answers what arrives with a reset, and the reset destroys what is on
+    /// its way: frames would be lost, and a good end taken for a failure.
     fn drop(&mut self) {
         if !self.departed {
             return;
         }
-        for slot in &mut self.slots {
-            if let Link::Up(stream) = &slot.link {
-                for _ in 0..64 {
-                    let flags = rustix::net::RecvFlags::DONTWAIT;
-                    match rustix::net::recv(&stream.socket, &mut *self.staging, flags) {
-                        Ok((_, 1..)) | Err(Errno::INTR) => {}
-                        _ => break,
-                    }
-                }
-            }
+        let limit = Instant::now() + LINGER;
+        while (0..self.slots.len()).any(|index| self.lingers(Peer(index as u32)))
+            && Instant::now() < limit
+        {
+            std::thread::sleep(Duration::from_micros(20));
         }
+    }
+}
+
+impl Tcp {
+    /// Whether something of what was said to `peer` may still be lost.
+    fn lingers(&mut self, peer: Peer) -> bool {
+        self.flush(peer);
+        let Link::Up(stream) = &self.slots[peer.index()].link else { return false };
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        match rustix::net::recv(&stream.socket, &mut *self.staging, flags) {
+            Ok((_, 1..)) => return true,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok((_, 0)) | Err(_) => return false, // the peer is done too, or lost
+        }
+        stream.doom.is_none()
+            && (!stream.outbound.is_empty()
+                || unacknowledged(stream.socket.as_fd()).is_ok_and(|bytes| bytes > 0))
     }
 }

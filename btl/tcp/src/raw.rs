@@ -1,4 +1,5 @@
-//! Reads from a socket straight into user memory: the one place of this crate that needs `unsafe`.
+//! The two system calls that have no safe form: reading straight into user memory, and asking how much of what was
+//! sent is unacknowledged. The one place of this crate that needs `unsafe`.
 //!
 //! A [`RecvRegion`] is written by raw copies everywhere else; the kernel is handed its bytes here for the time of
 //! one `readv`. Sending needs nothing of the kind: a send region lends its bytes as a slice.
@@ -7,6 +8,7 @@
 use ironweave_btl::memory::RecvRegion;
 use rustix::fd::BorrowedFd;
 use rustix::io::{IoSliceMut, Result, readv};
+use rustix::ioctl::{Getter, Opcode, ioctl};
 
 /// Reads what is there: first into bytes `from..to` of `region`, and when those are full, into `ahead` (the
 /// beginning of the next frames). Returns how many bytes came in both together; 0 is the end of the stream.
@@ -33,4 +35,17 @@ pub fn read_into(
         unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr(), part.len()) }
     };
     readv(socket, &mut [IoSliceMut::new(bytes), IoSliceMut::new(ahead)])
+}
+
+/// `SIOCOUTQ` of tcp(7), the same number as `TIOCOUTQ`.
+const SIOCOUTQ: Opcode = 0x5411;
+
+/// How many bytes, with the end of the stream as one, the other side's kernel has not acknowledged yet.
+///
+/// # Errors
+/// The `errno` of `ioctl`.
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<usize> {
+    // SAFETY: on a TCP socket this request writes one `int`, as the type says; the opcode is tcp(7)'s.
+    let bytes = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new()) }?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
 }
