@@ -276,3 +276,110 @@ impl Inbound {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(unsafe_code)] // regions of a buffer that outlives them
+
+    use super::*;
+    use crate::wire::{bye, data_prefix};
+    use ironweave_btl::memory::OwnedBuffer;
+    use ironweave_btl::{Descriptor, RmaDescriptor};
+    use proptest::prelude::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    /// Lands every other long payload in `target`.
+    struct Log {
+        frames: Vec<(Vec<u8>, Vec<u8>)>,
+        target: OwnedBuffer,
+        landing: Vec<u8>,
+        asked: usize,
+    }
+
+    impl Sink for Log {
+        fn frame(&mut self, _: Peer, header: &[u8], payload: &[u8]) {
+            self.frames.push((header.to_vec(), payload.to_vec()));
+        }
+
+        fn landing(&mut self, _: Peer, header: &[u8], len: usize) -> Landing {
+            self.asked += 1;
+            if self.asked.is_multiple_of(2) {
+                return Landing::Buffered;
+            }
+            self.landing = header.to_vec();
+            // SAFETY: `target` outlives the test's connection; one landing at a time is under way.
+            let region = unsafe { self.target.recv_region() }.part(0..len);
+            Landing::Direct { region, token: Token(len as u64) }
+        }
+
+        fn landed(
+            &mut self,
+            _: Peer,
+            region: RecvRegion,
+            token: Token,
+            outcome: Result<(), Fault>,
+        ) {
+            assert_eq!((region.len() as u64, outcome), (token.0, Ok(())));
+            self.frames.push((std::mem::take(&mut self.landing), region.to_vec()));
+        }
+
+        fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
+        fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+        fn up(&mut self, _: Peer) {}
+        fn fault(&mut self, _: Fault) {}
+        fn closed(&mut self, _: Peer) {}
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However the stream is cut into pieces, the frames are the same.
+        #[test]
+        fn pieces_do_not_matter(
+            frames in proptest::collection::vec(
+                (0..=64_usize, prop_oneof![0..64_usize, 3_000..9_000_usize, 60_000..200_000_usize], any::<u8>()),
+                1..12,
+            ),
+            cuts in proptest::collection::vec(prop_oneof![1..20_usize, 1_000..100_000_usize], 1..40),
+        ) {
+            let (mut writer, reader) = UnixStream::pair().expect("a pair");
+            let frames: Vec<(Vec<u8>, Vec<u8>)> = frames
+                .into_iter()
+                .map(|(header, len, seed)| {
+                    let byte = |at: usize| (at / 251) as u8 ^ (at as u8) ^ seed;
+                    ((0..header).map(byte).collect(), (0..len).map(byte).collect())
+                })
+                .collect();
+            let mut stream = Vec::new();
+            for (header, payload) in &frames {
+                stream.extend(data_prefix(header.len(), payload.len()));
+                stream.extend(header);
+                stream.extend(payload);
+            }
+            stream.extend(bye());
+            let mut log = Log {
+                frames: Vec::new(),
+                target: OwnedBuffer::zeroed(200_000),
+                landing: Vec::new(),
+                asked: 0,
+            };
+            let counters = Counters::default();
+            let (mut inbound, mut staging) = (Inbound::default(), vec![0; STAGING]);
+            let (mut rest, mut cuts) = (&stream[..], cuts.iter().cycle());
+            let mut end = None;
+            while end.is_none() {
+                let cut = cuts.next().map_or(1, |cut| (*cut).min(rest.len()));
+                writer.write_all(&rest[..cut]).expect("the buffer has room");
+                rest = &rest[cut..];
+                let mut to = Delivery { from: Peer(0), sink: &mut log, counters: &counters };
+                end = inbound.pump(reader.as_fd(), &mut staging, usize::MAX, &mut to).end;
+            }
+            prop_assert_eq!(end, Some(End::Bye));
+            prop_assert!(rest.is_empty());
+            prop_assert!(log.frames == frames);
+            prop_assert_eq!(counters.frames_received.get(), frames.len() as u64);
+        }
+    }
+}

@@ -203,3 +203,30 @@ fn ipv6() {
     a.btl.send_short(b.me, b"h", b"six").expect("room");
     until("the frame", &mut [&mut a, &mut b], |nodes| nodes[1].seen.frames.len() == 1);
 }
+
+/// A closed socket answers late bytes with a reset, which must not destroy what the leaver said.
+#[test]
+fn a_good_bye_survives_what_is_sent_to_the_leaver() {
+    for round in 0..30 {
+        let (mut a, mut b) = pair();
+        let (leaver, count) = (a.me, 40);
+        let long = OwnedBuffer::from(pattern(round, 100_000));
+        for number in 0..count {
+            a.btl.send_zcopy(descriptor(b.me, b"", &long, number)).expect("room");
+        }
+        let talk = std::thread::spawn(move || {
+            // Talks to the leaver all the time, and reads late.
+            let _ = b.btl.send_short(leaver, b"", b"unread");
+            until("closed", &mut [&mut b], |nodes| {
+                let _ = nodes[0].btl.send_bcopy(leaver, b"", 5000, |_, piece| piece.fill(1));
+                !nodes[0].seen.closed.is_empty()
+            });
+            b
+        });
+        until("flushed", &mut [&mut a], |nodes| nodes[0].btl.unflushed() == 0);
+        a.btl.depart();
+        drop(a);
+        let b = talk.join().expect("the other side");
+        assert_eq!((b.seen.frames.len() as u64, &b.seen.faults[..]), (count, &[][..]));
+    }
+}
