@@ -9,6 +9,14 @@ const CANARY: u8 = 0xC5;
 /// Bytes of a chunk; longer buffers get one of their own.
 const CHUNK: usize = 64 << 10;
 
+/// The first byte that is no canary.
+fn first_other(bytes: &[u8]) -> Option<usize> {
+    let intact = |block: &[u8]| block == &[CANARY; 256][..block.len()];
+    let block = bytes.chunks(256).position(|block| !intact(block))?;
+    let at = bytes[block * 256..].iter().position(|&byte| byte != CANARY)?;
+    Some(block * 256 + at)
+}
+
 /// A piece of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
@@ -81,7 +89,7 @@ impl Arena {
             let lent = self.lent.range((chunk, 0)..(chunk + 1, 0));
             let ends = lent.map(|(&(_, start), &len)| (start as usize, (start + len) as usize));
             for (until, next) in ends.chain([(buffer.len(), buffer.len())]) {
-                if let Some(at) = buffer.as_slice()[from..until].iter().position(|&b| b != CANARY) {
+                if let Some(at) = first_other(&buffer.as_slice()[from..until]) {
                     return Some((chunk, from + at));
                 }
                 from = next;

@@ -27,13 +27,15 @@ use std::fmt::Write;
 
 /// Tags in use: few, so that messages compete.
 const TAGS: i32 = 3;
+/// Longest message, in bytes: with the limits of the simulated rails, many fragments.
+const LONGEST: usize = 6_000;
 /// Operations of a process that are open at a time.
 const OPEN_MAX: usize = 8;
 /// Rounds that a process waits with all its requests open before it goes on to the end: its script may wait for
 /// receives that nobody's script posts.
 const PATIENCE: u32 = 100;
 /// Events after which a simulation is believed to go on for ever.
-const EVENTS_MAX: u64 = 20_000_000;
+const EVENTS_MAX: u64 = 5_000_000;
 
 /// Memory of a request.
 enum Use {
@@ -78,6 +80,8 @@ struct Process {
     left: u32,
     waited: u32,
     next_at: u64,
+    /// The earliest time at which it is sure to be called again.
+    alarm: u64,
     /// Deaths that this process will hear of, and when.
     news: Vec<(u64, u32)>,
     known_dead: Vec<u32>,
@@ -140,6 +144,7 @@ impl World {
                 open: Vec::new(),
                 left: plan.operations,
                 waited: 0,
+                alarm: u64::MAX,
                 next_at: 0,
                 news: Vec::new(),
                 known_dead: Vec::new(),
@@ -257,8 +262,18 @@ impl World {
         verdict.map_err(|why| format!("process {me} at {now} ns: {why}"))
     }
 
+    /// Has `process` called at `at`, unless it is called before anyway.
+    fn wake(&self, process: &mut Process, at: u64) {
+        if at < process.alarm {
+            process.alarm = at;
+            self.net.wake_at(Peer(process.me), at);
+        }
+    }
+
     fn live(&mut self, process: &mut Process, now: u64) -> Verdict {
-        let me = process.me;
+        if process.alarm <= now {
+            process.alarm = u64::MAX;
+        }
         let mut at = 0;
         while at < process.news.len() {
             if process.news[at].0 <= now {
@@ -291,23 +306,23 @@ impl World {
                 process.next_at = now + process.rng.random_range(0..=self.plan.think_ns);
             }
             if process.left > 0 && process.open.len() < OPEN_MAX {
-                self.net.wake_at(Peer(me), process.next_at);
+                self.wake(process, process.next_at.max(now + 1));
             } else if process.left > 0 {
                 // As a program that waits for what it has begun, and gives up a receive now and then.
                 process.waited += 1;
-                if process.waited % 8 == 0 {
+                if process.waited.is_multiple_of(8) {
                     self.cancel_some(process, 20);
                 }
                 if process.waited > PATIENCE {
                     process.left = 0;
                     self.ends_its_script();
                 } else {
-                    self.net.wake_at(Peer(me), now + 20_000);
+                    self.wake(process, now + 20_000);
                 }
             }
         }
         if process.engine.progress() > 0 || process.engine.rails().iter().any(Rail::restless) {
-            self.net.wake_at(Peer(me), now + 200);
+            self.wake(process, now + 300);
         }
         Ok(())
     }
@@ -377,7 +392,7 @@ impl World {
         if self.draining || process.rng.random_range(0..3) == 0 {
             process.engine.ack_failed(comm);
         } else {
-            self.net.wake_at(Peer(process.me), self.net.now_ns() + 1000);
+            self.wake(process, self.net.now_ns() + 1000);
         }
         Ok(())
     }
@@ -491,7 +506,7 @@ impl World {
         match rng.random_range(0..100) {
             0..60 => rng.random_range(0..200),
             60..97 => self.plan.borders[rng.random_range(0..self.plan.borders.len())],
-            _ => rng.random_range(0..20_000),
+            _ => rng.random_range(0..LONGEST),
         }
     }
 
@@ -579,7 +594,7 @@ impl World {
         };
         let capacity = match process.rng.random_range(0..10) {
             0 => self.length(&mut process.rng),
-            _ => 20_000,
+            _ => LONGEST,
         };
         let blocking = process.rng.random_range(0..5) == 0;
         let memory = Self::memory(process, capacity);
