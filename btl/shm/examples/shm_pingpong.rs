@@ -1,6 +1,7 @@
 //! Latency, bandwidth and message rate of the bare transport between two processes: the tool it is tuned with.
 //!
-//! `shm_pingpong [key=value…]` with `ring=`, `bulk=` (bytes), `reps=`, `only=lat|bw|rate`, `cores=0,1`. Starts
+//! `shm_pingpong [key=value…]` with `ring=`, `bulk=` (bytes), `reps=`, `only=lat|bw|rate`,
+//! `stores=cached|streaming|auto`, `offset=` (of user buffers in their page), `cores=0,1`. Starts
 //! a second process of itself, pins both, prints medians. Prints the time of an 8-byte message before and
 //! after as a hint of how near the two cores were.
 
@@ -9,7 +10,7 @@ use ironweave_btl::{
     Address, Btl, Descriptor, EndpointState, Fault, Landing, Peer, Refused, RmaDescriptor, Sink,
     Token,
 };
-use ironweave_btl_shm::{Shm, ShmConfig};
+use ironweave_btl_shm::{Shm, ShmConfig, Stores};
 use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -62,6 +63,7 @@ struct Side {
     sink: Receiver,
     other: Peer,
     source: Vec<u8>,
+    source_skip: usize,
     fragment: usize,
 }
 
@@ -70,7 +72,11 @@ impl Side {
     fn send(&mut self, len: usize) {
         let mut header = [0; 16];
         if len <= self.shm.caps().max_short - 16 {
-            while self.shm.send_short(self.other, &header, &self.source[..len]).is_err() {
+            while self
+                .shm
+                .send_short(self.other, &header, &self.source[self.source_skip..][..len])
+                .is_err()
+            {
                 self.shm.progress(&mut self.sink);
             }
             return;
@@ -79,7 +85,7 @@ impl Side {
         while sent < len {
             let part = self.fragment.min(len - sent);
             header[..8].copy_from_slice(&(sent as u64).to_le_bytes());
-            let bytes = &self.source[sent..sent + part];
+            let bytes = &self.source[self.source_skip + sent..][..part];
             match self.shm.send_bcopy(self.other, &header, part, |at, piece| {
                 piece.copy_from_slice(&bytes[at..at + piece.len()]);
             }) {
@@ -165,6 +171,11 @@ fn main() {
     let mut config = ShmConfig::new(me, "pingpong", [7; 32]);
     config.ring_bytes = number("ring", config.ring_bytes);
     config.bulk_bytes = number("bulk", config.bulk_bytes);
+    config.stores = match get("stores").as_deref() {
+        Some("cached") => Stores::Cached,
+        Some("streaming") => Stores::Streaming,
+        _ => Stores::Auto,
+    };
     let mut shm = Shm::open(config).expect("open");
     let child = match &parent {
         None => {
@@ -186,12 +197,19 @@ fn main() {
         }
     };
     let fragment = number("fragment", shm.caps().fragment);
-    let buffer = OwnedBuffer::from(vec![1; BUFFER]);
+    // Where in a page the buffers of the user start; 16 is what `malloc` gives.
+    let start = number("offset", 16);
+    let skip = |start_of: *const u8| (start + 8192 - start_of as usize % 4096) % 4096;
+    let buffer = OwnedBuffer::from(vec![1; BUFFER + 4096]);
+    let source = vec![2; BUFFER + 4096];
+    let source_skip = skip(source.as_ptr());
     #[allow(unsafe_code)]
     // SAFETY: the buffer lives beside its region and is not touched otherwise.
     let region = unsafe { buffer.recv_region() };
+    let at = skip(region.as_mut_ptr());
+    let region = region.part(at..at + BUFFER);
     let sink = Receiver { buffer, region, bytes: 0, frames: 0 };
-    let mut side = Side { shm, sink, other, source: vec![2; BUFFER], fragment };
+    let mut side = Side { shm, sink, other, source, source_skip, fragment };
     while side.shm.state(other) != EndpointState::Up {
         side.shm.progress(&mut side.sink);
     }

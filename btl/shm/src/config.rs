@@ -15,6 +15,18 @@ pub enum SingleCopy {
     None,
 }
 
+/// How payloads are stored into a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Stores {
+    /// Through the cache to near readers, past it to far ones; measured again and again.
+    #[default]
+    Auto,
+    /// Always through the cache.
+    Cached,
+    /// Past the cache, all that can be.
+    Streaming,
+}
+
 /// How to open a [`Shm`](crate::Shm).
 #[derive(Clone)]
 pub struct ShmConfig {
@@ -31,6 +43,8 @@ pub struct ShmConfig {
     pub bulk_bytes: usize,
     /// How long messages travel.
     pub single_copy: SingleCopy,
+    /// How payloads are stored.
+    pub stores: Stores,
     /// More processes than cores: sleeping and waking are frequent, so each sender pays a fence per message
     /// and the sleeper no system call.
     pub oversubscribed: bool,
@@ -45,8 +59,9 @@ impl ShmConfig {
             job: job.into(),
             secret,
             ring_bytes: 64 << 10,
-            bulk_bytes: 2 << 20,
+            bulk_bytes: 1 << 20,
             single_copy: SingleCopy::Auto,
+            stores: Stores::Auto,
             oversubscribed: false,
         }
     }
@@ -61,6 +76,7 @@ impl fmt::Debug for ShmConfig {
             .field("ring_bytes", &self.ring_bytes)
             .field("bulk_bytes", &self.bulk_bytes)
             .field("single_copy", &self.single_copy)
+            .field("stores", &self.stores)
             .field("oversubscribed", &self.oversubscribed)
             .finish_non_exhaustive()
     }

@@ -272,7 +272,8 @@ impl Shm {
         };
         let (shared, file) = segment::create("ironweave-ring", self.geometry.total())?;
         self.bells[bell] = Some(peer);
-        Ok((Writer::new(shared, self.geometry, Fencing::Both), file, bell as u32))
+        let writer = Writer::new(shared, self.geometry, Fencing::Both, self.stores);
+        Ok((writer, file, bell as u32))
     }
 
     fn attach(&self, bell: u32) -> Attach {

@@ -20,6 +20,7 @@ mod cma;
 mod config;
 #[cfg(not(loom))]
 mod connect;
+mod distance;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
@@ -38,6 +39,6 @@ mod transport;
 #[cfg(not(loom))]
 mod wire;
 
-pub use config::{OpenError, ShmConfig, SingleCopy};
+pub use config::{OpenError, ShmConfig, SingleCopy, Stores};
 #[cfg(not(loom))]
 pub use transport::Shm;

@@ -17,7 +17,9 @@
 //!   carries the message.
 //! * Where a payload lies in the bulk area both sides compute by the same rule; no offset is ever believed.
 //!
-//! Pure memory: no system call, no clock, no knowledge of peers' states. A writer that dies in the middle of
+//! * Payloads for far readers are stored past the cache (`distance.rs` says when and why).
+//!
+//! Pure memory: no system call, no knowledge of peers' states. A writer that dies in the middle of
 //! anything leaves an unpublished record, which is no record (laws 1, 4); the reader checks every length (law 9).
 
 #[cfg(all(test, loom))]
@@ -25,6 +27,8 @@ mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use crate::config::Stores;
+use crate::distance::Distance;
 use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Malformed, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
@@ -41,11 +45,16 @@ const PARKED: usize = 2 * APART;
 const RING: usize = if cfg!(loom) { 3 * APART } else { 4096 };
 /// Payloads in the bulk area start at multiples of this.
 const BULK_ALIGN: usize = 64;
+/// Longer payloads start at multiples of this.
+const PAGE: usize = 4096;
 /// Parts of the bulk area that one frame may take at most: a reader that has read everything always leaves
 /// room for the longest frame (one part skipped at the wrap, one not yet given back, one for the frame).
 const BULK_PARTS: usize = 4;
 /// The reader gives bulk space back in parts of this fraction.
 const BULK_GIVE_BACK: usize = 8;
+
+/// Bytes packed at once before they are streamed: they stay in the first-level cache.
+const SCRATCH: usize = 2048;
 
 /// The sizes of a ring; checked once, then relied upon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,10 +100,14 @@ impl Geometry {
     }
 }
 
-/// Where the next `len` bytes of payload lie in a bulk area of `bulk` bytes: not across its end.
+/// Where the next `len` bytes of payload lie in a bulk area of `bulk` bytes: not across its end, and long ones at
+/// the start of a page, which makes copying them up to three times as fast.
+#[inline(always)]
 const fn place(bulk_pos: u64, len: usize, bulk: usize) -> u64 {
-    let at = (bulk_pos % bulk as u64) as usize;
-    if at + len > bulk { bulk_pos + (bulk - at) as u64 } else { bulk_pos }
+    let align = if len < PAGE { BULK_ALIGN } else { PAGE };
+    let pos = bulk_pos.next_multiple_of(align as u64);
+    let at = (pos % bulk as u64) as usize;
+    if at + len > bulk { pos + (bulk - at) as u64 } else { pos }
 }
 
 /// Why a frame did not go into the ring.
@@ -125,8 +138,13 @@ pub(crate) struct Writer {
     pos: u64,
     /// `pos` must not pass this, as far as is known.
     limit: u64,
+    /// Words of the units up to here are 0.
+    cleared: u64,
     bulk_pos: u64,
     bulk_limit: u64,
+    distance: Distance,
+    /// Where payloads are packed before they are streamed.
+    scratch: Box<[u8; SCRATCH]>,
 }
 
 impl Writer {
@@ -134,10 +152,31 @@ impl Writer {
     ///
     /// # Panics
     /// When `shared` is smaller than the geometry.
-    pub(crate) fn new(shared: Shared, geometry: Geometry, fencing: Fencing) -> Self {
+    pub(crate) fn new(
+        shared: Shared,
+        geometry: Geometry,
+        fencing: Fencing,
+        stores: Stores,
+    ) -> Self {
         assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
-        let (limit, bulk_limit) = (geometry.ring as u64, geometry.bulk as u64);
-        Writer { shared, geometry, fencing, pos: 0, limit, bulk_pos: 0, bulk_limit }
+        Writer {
+            shared,
+            geometry,
+            fencing,
+            pos: 0,
+            limit: geometry.ring as u64,
+            cleared: geometry.ring as u64,
+            bulk_pos: 0,
+            bulk_limit: geometry.bulk as u64,
+            distance: Distance::new(stores),
+            scratch: Box::new([0; SCRATCH]),
+        }
+    }
+
+    /// Payloads of at least this many bytes should go to the bulk area even if they could be inline.
+    #[inline(always)]
+    pub(crate) fn bulk_from(&self) -> usize {
+        self.distance.streamed_from()
     }
 
     pub(crate) fn set_fencing(&mut self, fencing: Fencing) {
@@ -165,8 +204,13 @@ impl Writer {
     #[cold]
     fn refresh(&mut self) -> Result<(), Full> {
         // Acquire: the reader is done with the bytes before we write them again.
-        let consumed = self.shared.word(CONSUMED).load(Ordering::Acquire);
-        let bulk = self.shared.word(CONSUMED_BULK).load(Ordering::Acquire);
+        let Writer { shared, geometry, distance, .. } = self;
+        let indices = || {
+            let consumed = shared.word(CONSUMED).load(Ordering::Acquire);
+            (consumed, shared.word(CONSUMED_BULK).load(Ordering::Acquire))
+        };
+        let known = (self.limit - geometry.ring as u64, self.bulk_limit - geometry.bulk as u64);
+        let (consumed, bulk) = distance.measure(&known, indices);
         let sane = |consumed: u64, pos: u64, limit: u64, size: usize| {
             consumed <= pos && consumed.checked_add(size as u64).is_some_and(|new| new >= limit)
         };
@@ -195,8 +239,11 @@ impl Writer {
     #[inline(always)]
     fn publish(&mut self, start: u64, word: Word) {
         let end = start + word.footprint() as u64;
-        // The reader looks here next: nothing yet. Ordered before the word below by its Release.
-        self.shared.word(self.at(end)).store(0, Ordering::Relaxed);
+        // The reader looks there next: nothing yet. Ordered before the word below by its Release.
+        if self.cleared <= end {
+            self.shared.word(self.at(end)).store(0, Ordering::Relaxed);
+            self.cleared = end + UNIT as u64;
+        }
         let at = self.at(start);
         if start == self.pos {
             self.shared.word(at).store(word.encode(), Ordering::Release);
@@ -205,6 +252,17 @@ impl Writer {
             self.shared.word(self.at(self.pos)).store(Word::WRAP, Ordering::Release);
         }
         self.pos = end;
+    }
+
+    /// Clears the words of the units to come, room for another record of `len` bytes. This brings their lines
+    /// into our cache while nobody waits, instead of when that record is written.
+    #[inline(always)]
+    fn clear_ahead(&mut self, len: usize) {
+        let until = (self.pos + (len + 2 * UNIT) as u64).min(self.limit);
+        while self.cleared < until {
+            self.shared.word(self.at(self.cleared)).store(0, Ordering::Relaxed);
+            self.cleared += UNIT as u64;
+        }
     }
 
     /// Sends a frame that lies in the ring whole: `fill` writes the payload.
@@ -230,6 +288,7 @@ impl Writer {
         self.shared.write(body, header);
         fill(&self.shared, body + header.len());
         self.publish(start, word);
+        self.clear_ahead(word.footprint());
         Ok(())
     }
 
@@ -272,21 +331,50 @@ impl Writer {
         let start = self.start(word.footprint());
         let body = self.at(start) + WORD;
         self.shared.write(body, header);
+        let streamed = len >= self.distance.streamed_from();
         if kind == Kind::Bulk {
-            self.shared.with_mut(bulk, len, |bytes| pack(0, bytes));
+            self.fill(bulk, 0, len, streamed, &mut pack);
             self.publish(start, word);
+            self.clear_ahead(UNIT);
             return Ok(());
         }
         self.publish(start, word);
         let mut offset = 0;
         while offset < len {
             let piece = pieces(offset).max(1).min(len - offset);
-            self.shared.with_mut(bulk + offset, piece, |bytes| pack(offset, bytes));
+            self.fill(bulk, offset, piece, streamed, &mut pack);
             let start = self.start(UNIT);
             self.publish(start, Word { kind: Kind::Piece, header: 0, payload: piece as u32 });
             offset += piece;
         }
+        self.clear_ahead(UNIT);
         Ok(())
+    }
+
+    /// Lets `pack` fill the `len` bytes at `offset` of a payload that starts at byte `bulk`.
+    #[inline(always)]
+    fn fill(
+        &mut self,
+        bulk: usize,
+        offset: usize,
+        len: usize,
+        streamed: bool,
+        pack: &mut impl FnMut(usize, &mut [u8]),
+    ) {
+        // Only whole lines can be streamed.
+        if !streamed || !offset.is_multiple_of(64) {
+            self.shared.with_mut(bulk + offset, len, |bytes| pack(offset, bytes));
+            return;
+        }
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(SCRATCH);
+            pack(offset + done, &mut self.scratch[..part]);
+            self.shared.stream(bulk + offset + done, &self.scratch[..part]);
+            done += part;
+        }
+        // Before the word that publishes this piece. Once a piece: each costs a hundred nanoseconds.
+        self.shared.settle();
     }
 
     /// Whether the reader wants to be told of what was published just now.

@@ -99,6 +99,25 @@ mod real {
             unsafe { super::copy_few(bytes.as_ptr(), to, bytes.len()) }
         }
 
+        /// Copies `bytes` to byte `at`, a multiple of 64, past the cache where the processor can. Such stores
+        /// are ordered before later ones only by [`settle`](Shared::settle).
+        pub(crate) fn stream(&self, at: usize, bytes: &[u8]) {
+            let to = self.at(at, bytes.len());
+            assert!(at.is_multiple_of(64), "streamed bytes start a line");
+            // SAFETY: as `write`; `to` is 64-byte aligned because the memory is page-aligned.
+            unsafe { super::copy_streaming(bytes.as_ptr(), to, bytes.len()) }
+        }
+
+        /// Orders all streamed bytes before what is stored after this.
+        #[inline(always)]
+        pub(crate) fn settle(&self) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: part of x86-64; touches no memory.
+            unsafe {
+                std::arch::x86_64::_mm_sfence();
+            }
+        }
+
         /// Shows the `len` bytes at `at` to `read`.
         #[inline(always)]
         pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
@@ -170,6 +189,37 @@ unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies `len` bytes with stores that go past the cache.
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`], and `to` is 64-byte aligned.
+#[cfg(all(not(loom), target_arch = "x86_64", not(miri)))]
+unsafe fn copy_streaming(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+    let lines = len / 64;
+    // SAFETY: reads and writes `lines` whole lines inside `len` bytes; SSE2 is part of x86-64; every address
+    // written is a multiple of 16 because `to` is one of 64. The rest, less than a line, is copied plainly.
+    unsafe {
+        for line in 0..lines {
+            let (from, to) = (from.add(64 * line), to.add(64 * line));
+            let part = |i: usize| _mm_loadu_si128(from.add(16 * i).cast::<__m128i>());
+            let (a, b, c, d) = (part(0), part(1), part(2), part(3));
+            _mm_stream_si128(to.cast::<__m128i>(), a);
+            _mm_stream_si128(to.add(16).cast::<__m128i>(), b);
+            _mm_stream_si128(to.add(32).cast::<__m128i>(), c);
+            _mm_stream_si128(to.add(48).cast::<__m128i>(), d);
+        }
+        std::ptr::copy_nonoverlapping(from.add(64 * lines), to.add(64 * lines), len % 64);
+    }
+}
+
+/// As above, where there are no such stores.
+#[cfg(all(not(loom), any(not(target_arch = "x86_64"), miri)))]
+unsafe fn copy_streaming(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: by contract.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+}
+
 #[cfg(loom)]
 mod model {
     use super::{Arc, AtomicU64};
@@ -203,6 +253,12 @@ mod model {
                 self.word(at + 8 * i).store(u64::from_le_bytes(word), Ordering::Relaxed);
             }
         }
+
+        pub(crate) fn stream(&self, at: usize, bytes: &[u8]) {
+            self.write(at, bytes);
+        }
+
+        pub(crate) fn settle(&self) {}
 
         pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
             let mut bytes = Vec::new();

@@ -1,12 +1,12 @@
 //! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`.
 
 use crate::cma::{self, Get, Gets, Registry};
-use crate::config::{OpenError, ShmConfig, SingleCopy};
+use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::primitive::{Ordering, fence};
-use crate::record::Malformed;
+use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry};
 use crate::wire::{JobKey, Message, PEER_MAX};
 use crate::{segment, socket};
@@ -37,10 +37,16 @@ const CLOCK_CALLS: u32 = 32;
 const SOCKET_CALLS: u32 = 2048;
 /// How long a closed socket may wait for the proof that the process behind it is gone.
 const VERDICT: Duration = Duration::from_millis(200);
-/// The first piece of a long payload: short, so that the reader starts early.
+/// Payloads up to here are published whole.
+const WHOLE: usize = 6 << 10;
+/// The first piece of a longer payload: short, so that the reader starts early.
 const FIRST_PIECE: usize = 4 << 10;
-/// The pieces after it.
-const PIECE: usize = 16 << 10;
+/// The longest piece: longer ones gain nothing.
+const PIECE_MAX: usize = 32 << 10;
+/// A payload is cut into about so many pieces: the last one is what the reader has left to do.
+const PIECES: usize = 4;
+/// The longest frame.
+const MAX_BCOPY: usize = 256 << 10;
 /// The longest inline frame: beyond it, moving through the bulk area is faster.
 const INLINE_MAX: usize = 2048;
 
@@ -77,6 +83,7 @@ pub struct Shm {
     pub(crate) me: Peer,
     pub(crate) key: JobKey,
     pub(crate) geometry: Geometry,
+    pub(crate) stores: Stores,
     pub(crate) place: Place,
     pub(crate) listener: OwnedFd,
     pub(crate) events: OwnedFd,
@@ -113,6 +120,9 @@ impl Shm {
         let geometry = Geometry::new(config.ring_bytes as u64, config.bulk_bytes as u64)
             .filter(|_| config.ring_bytes >= 16 << 10)
             .ok_or(OpenError::Size { what: "a ring", value: config.ring_bytes })?;
+        if config.bulk_bytes < 64 << 10 {
+            return Err(OpenError::Size { what: "a bulk area", value: config.bulk_bytes });
+        }
         if config.me.0 > PEER_MAX {
             return Err(OpenError::Other(format!(
                 "{} is beyond the limit of {PEER_MAX}",
@@ -144,7 +154,8 @@ impl Shm {
             cma::permit();
         }
         let max_inline = INLINE_MAX.min(geometry.inline_max());
-        let max_bcopy = geometry.bulk_max().min(1 << 20);
+        let max_bcopy =
+            geometry.bulk_max().min(MAX_BCOPY).min(geometry.ring() / 8 / UNIT * PIECE_MAX);
         Ok(Shm {
             tx: Vec::new(),
             rx: Vec::new(),
@@ -161,7 +172,7 @@ impl Shm {
                 max_bcopy,
                 max_zcopy: 0,
                 eager_limit: max_bcopy.min(64 << 10),
-                fragment: max_bcopy.min(64 << 10),
+                fragment: max_bcopy.min(128 << 10),
                 put: false,
                 get,
                 ordered: true,
@@ -174,6 +185,7 @@ impl Shm {
             me: config.me,
             key: JobKey::new(&config.secret, &config.job),
             geometry,
+            stores: config.stores,
             place,
             listener,
             events,
@@ -520,9 +532,14 @@ impl Btl for Shm {
         if header.len() + payload.len() > self.max_inline {
             return Err(Refused::TooLong { max: self.max_inline });
         }
-        let sent = outgoing
-            .writer
-            .send_inline(header, payload.len(), |shared, at| shared.write(at, payload));
+        let writer = &mut outgoing.writer;
+        let sent = if payload.len() < writer.bulk_from() {
+            writer.send_inline(header, payload.len(), |shared, at| shared.write(at, payload))
+        } else {
+            writer.send_bulk(header, payload.len(), pieces(payload.len()), |at, piece| {
+                piece.copy_from_slice(&payload[at..at + piece.len()]);
+            })
+        };
         match sent {
             Ok(()) => {
                 if outgoing.writer.reader_parked() {
@@ -550,12 +567,13 @@ impl Btl for Shm {
         let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else {
             return Err(self.refusal(peer));
         };
-        let sent = if header.len() + len <= self.max_inline {
+        let inline = header.len() + len <= self.max_inline && len < outgoing.writer.bulk_from();
+        let sent = if inline {
             outgoing
                 .writer
                 .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| pack(0, b)))
         } else if len <= self.caps.max_bcopy {
-            outgoing.writer.send_bulk(header, len, piece, pack)
+            outgoing.writer.send_bulk(header, len, pieces(len), pack)
         } else {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         };
@@ -749,9 +767,15 @@ impl Btl for Shm {
     }
 }
 
-/// The length of the piece of a long payload at `offset`.
-fn piece(offset: usize) -> usize {
-    if offset == 0 { FIRST_PIECE } else { PIECE }
+/// How a payload of `len` bytes is cut: the length of the piece at an offset. Pieces are whole lines.
+#[inline]
+fn pieces(len: usize) -> impl Fn(usize) -> usize {
+    let usual = (len / PIECES).clamp(FIRST_PIECE, PIECE_MAX).next_multiple_of(64);
+    move |offset| match offset {
+        _ if len <= WHOLE => len,
+        0 => FIRST_PIECE,
+        _ => usual,
+    }
 }
 
 const _: () = assert!(BELL_COUNT <= u32::MAX as usize && INLINE_MAX > HEADER_MAX);

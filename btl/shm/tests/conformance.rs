@@ -2,7 +2,7 @@
 
 use ironweave_btl::{Address, Peer};
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
-use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
+use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy, Stores};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
 
 fn config(site: &Site) -> ShmConfig {
@@ -66,7 +66,7 @@ mod default {
     ironweave_btl_conformance::suite!(Default);
 }
 
-mod small_rings_single_copy_oversubscribed {
+mod rare_choices {
     use super::*;
 
     struct Rare;
@@ -83,6 +83,7 @@ mod small_rings_single_copy_oversubscribed {
                 ring_bytes: 16 << 10,
                 bulk_bytes: 64 << 10,
                 single_copy: SingleCopy::Cma,
+                stores: Stores::Streaming,
                 oversubscribed: true,
                 ..config(site)
             };

@@ -36,7 +36,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
     let geometry = Geometry::new(ring, bulk).unwrap();
     let shared = Shared::heap(geometry.total());
-    let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both);
+    let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
     let mut reader = Reader::new(shared, geometry);
     let sender = thread::spawn(move || {
         for (i, &len) in sizes.iter().enumerate() {
@@ -89,7 +89,7 @@ fn loom_parking() {
     check(4, || {
         let geometry = Geometry::new(128, 0).unwrap();
         let shared = Shared::heap(geometry.total());
-        let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both);
+        let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
         let reader = Reader::new(shared, geometry);
         let sender = thread::spawn(move || {
             writer.send_inline(&[1; 8], 0, |_, _| {}).unwrap();

@@ -47,7 +47,7 @@ impl Sink for Log {
 fn pair(ring: u64, bulk: u64) -> (Writer, Reader, Shared) {
     let geometry = Geometry::new(ring, bulk).unwrap();
     let shared = Shared::heap(geometry.total());
-    let writer = Writer::new(shared.clone(), geometry, Fencing::Both);
+    let writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
     (writer, Reader::new(shared.clone(), geometry), shared)
 }
 
