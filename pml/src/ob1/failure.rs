@@ -195,7 +195,7 @@ impl Engine {
             self.comms.iter().map(|(slot, comm)| (slot, comm.ranks_of(peer).collect())).collect();
         for (slot, ranks) in comms {
             for rank in ranks {
-                self.record_failure(slot, rank);
+                self.record_failure(slot, rank, verdict);
             }
         }
         let recvs: Vec<u32> = self
@@ -222,10 +222,13 @@ impl Engine {
         }
     }
 
-    /// A member of a communicator has failed: incomplete messages of it go, receives for it end, wildcards are disabled.
-    pub fn record_failure(&mut self, slot: u32, rank: u32) {
+    /// A member of a communicator has failed, or is out of reach: incomplete messages of it go, receives for it end. Only a
+    /// failure disables wildcards: a process that finalized has no part in what the others still say to each other.
+    pub fn record_failure(&mut self, slot: u32, rank: u32, verdict: Verdict) {
         let comm = self.comms.at(slot);
-        comm.failures.record(rank);
+        if verdict == Verdict::Failed {
+            comm.failures.record(rank);
+        }
         comm.parked.retain(|&(source, _), _| source != rank);
         comm.watch();
         self.drop_messages(slot, rank, false);

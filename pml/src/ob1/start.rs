@@ -1,7 +1,7 @@
 //! Sends begin: the small path without a request, and the general one.
 
 use super::engine::Engine;
-use super::peer::Life;
+use super::peer::{Life, Verdict};
 use super::recv::verdict_error;
 use super::send::{Send, SendState};
 use super::slots::NIL;
@@ -159,15 +159,16 @@ impl Engine {
     /// A new communicator may have members that failed before.
     pub fn inherit_failures(&mut self, comm: CommId) {
         let Ok(there) = self.comms.get(comm) else { return };
-        let ended =
-            |peer| self.peers.get(peer).is_some_and(|state| matches!(state.life, Life::Ended(_)));
-        let failed: Vec<u32> = (0..)
+        let ended = |peer| match self.peers.get(peer)?.life {
+            Life::Ended(verdict) => Some(verdict),
+            _ => None,
+        };
+        let failed: Vec<(u32, Verdict)> = (0..)
             .zip(&there.members)
-            .filter(|(_, member)| ended(member.peer))
-            .map(|(rank, _)| rank)
+            .filter_map(|(rank, member)| Some((rank, ended(member.peer)?)))
             .collect();
-        for rank in failed {
-            self.record_failure(comm.slot, rank);
+        for (rank, verdict) in failed {
+            self.record_failure(comm.slot, rank, verdict);
         }
     }
 
