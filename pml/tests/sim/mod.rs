@@ -321,7 +321,10 @@ impl World {
                 }
             }
         }
-        if process.engine.progress() > 0 || process.engine.rails().iter().any(Rail::restless) {
+        let restless = process.engine.rails().iter().any(Rail::restless);
+        // Whoever ends the last script is not among those that draining wakes.
+        let late = self.draining && !process.draining;
+        if process.engine.progress() > 0 || restless || late {
             self.wake(process, now + 300);
         }
         Ok(())
