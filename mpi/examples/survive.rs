@@ -106,14 +106,18 @@ fn exchange(
                 };
                 match end {
                     Ok(None) => index += 1,
-                    Ok(Some(_)) => drop(open.swap_remove(index)),
+                    Ok(Some(_)) => {
+                        open.swap_remove(index);
+                    }
                     Err(Error::ProcFailed { rank: dead }) if dead == rank => {
                         report.detected_at.get_or_insert_with(now);
                         report.ended += 1;
                         for (_, failed) in failed.iter_mut().filter(|(other, _)| *other == rank) {
                             **failed = true;
                         }
-                        drop(open.swap_remove(index));
+                        {
+                            open.swap_remove(index);
+                        };
                     }
                     Err(error) => return Err(error),
                 }

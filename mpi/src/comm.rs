@@ -105,11 +105,10 @@ impl<T: Threading> Comm<T> {
     }
 
     fn send_bytes(&self, mode: Mode, bytes: &[u8], dest: u32, tag: i32) -> Result<()> {
-        // SAFETY: `finish` below returns only when the engine gave the payload back.
+        // SAFETY: `complete` below returns only when the engine gave the payload back.
         let data = unsafe { lend::payload(bytes) };
         let send = Operation::Send { comm: self.id, mode, data, dest, tag };
-        let ticket = self.handle.start(send)?;
-        self.finish(&ticket).map(drop)
+        self.handle.complete(send).map(drop)
     }
 
     /// Receives into `buffer` (`MPI_Recv`); a shorter message fills its beginning.
@@ -138,11 +137,10 @@ impl<T: Threading> Comm<T> {
         tag: impl Into<Tag>,
     ) -> Result<Status> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
-        // SAFETY: `finish` below returns only when the engine gave the buffer back.
+        // SAFETY: `complete` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
         let recv = Operation::Recv { comm: self.id, into, source, tag, blocking: true };
-        let ticket = self.handle.start(recv)?;
-        self.finish(&ticket)
+        self.handle.complete(recv)
     }
 
     /// Sends and receives at once (`MPI_Sendrecv`): cannot deadlock with others that do the same.
@@ -286,12 +284,12 @@ impl<T: Threading> Comm<T> {
 
     /// Waits for the end of an operation of a blocking call.
     #[inline]
-    fn finish(&self, ticket: &Ticket) -> Result<Status> {
+    fn finish(&self, ticket: &<T::Handle as Handle>::Ticket) -> Result<Status> {
         self.handle.wait(|engine| ticket.poll(engine))
     }
 
     /// Cancels a receive that no longer makes sense; it still has to be finished.
-    fn cancel(&self, ticket: &Ticket) {
+    fn cancel(&self, ticket: &<T::Handle as Handle>::Ticket) {
         // Poisoned: nothing moves any more anyway. Still queued: nobody could have matched it.
         let _ = self.handle.wait(|engine| match ticket.started()? {
             Ok(Started::Pending(request)) => {
@@ -303,7 +301,7 @@ impl<T: Threading> Comm<T> {
     }
 
     /// Cancels a receive and waits for its end, whatever that is.
-    fn abandon(&self, ticket: &Ticket) {
+    fn abandon(&self, ticket: &<T::Handle as Handle>::Ticket) {
         self.cancel(ticket);
         let _ = self.finish(ticket);
     }
@@ -343,9 +341,6 @@ impl<T: Threading> Message<T> {
         // SAFETY: `wait` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
         let request = self.comm.handle.with(|engine| Ok(engine.pml.mrecv(self.id, into)?))?;
-        self.comm.handle.wait(|engine| {
-            let completion = engine.pml.test(request)?;
-            Some(completion.result.map(|()| completion.status.into()).map_err(Into::into))
-        })
+        self.comm.handle.wait(|engine| engine.poll(request))
     }
 }

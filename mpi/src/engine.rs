@@ -4,12 +4,13 @@
 //! [`Engine::progress`], for the price of one cached word (blueprint, "Failure knowledge"): the launcher's liveness
 //! page, and proof from transports. A suspicion alone never fails a process (law 3).
 
+use crate::message::Status;
 use crate::open;
 use crate::rails::Rail;
 use crate::{Error, Result};
 use ironweave_btl::{Cause, Fault, Peer, Scope, decode_addresses};
 use ironweave_ft::{FailureList, How, Source as Told};
-use ironweave_pml::ob1::{CommId, CommSpec, Ob1, PmlError};
+use ironweave_pml::ob1::{CommId, CommSpec, Ob1, PmlError, ReqId};
 use ironweave_rte::{Job, liveness};
 use std::time::{Duration, Instant};
 
@@ -155,6 +156,19 @@ impl Engine {
         };
         self.pml.add_peer(peer, &addresses)?;
         Ok(())
+    }
+
+    /// The end of a request; `None` while it is under way.
+    #[inline]
+    pub(crate) fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
+        if let Some(status) = self.pml.take_done(request) {
+            return Some(Ok(status.into()));
+        }
+        if !self.pml.is_complete(request) {
+            return None;
+        }
+        let completion = self.pml.test(request)?;
+        Some(completion.result.map(|()| completion.status.into()).map_err(Error::from))
     }
 
     /// Drives the stack until `done` has an answer.

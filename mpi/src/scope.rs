@@ -43,27 +43,30 @@ use zerocopy::IntoBytes as _;
 /// ```
 pub struct Scope<'scope, 'env: 'scope, T: Threading = Single> {
     comm: &'env Comm<T>,
-    open: RefCell<Open>,
+    open: RefCell<Open<Ticketed<T>>>,
     /// Invariant in both lifetimes, as in `std::thread::Scope`.
     _lifetimes: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 
+/// The ticket of an operation at thread level `T`.
+type Ticketed<T> = <<T as Threading>::Handle as Handle>::Ticket;
+
 /// The operations of a scope that nobody saw the end of.
-#[derive(Default)]
-struct Open {
-    slots: Vec<Slot>,
+struct Open<K> {
+    slots: Vec<Slot<K>>,
     free: Vec<usize>,
 }
 
-enum Slot {
+enum Slot<K> {
     Free,
-    Once(Ticket),
+    Once(K),
     /// A persistent request, active or not.
     Persistent(ReqId),
 }
 
-impl Open {
-    fn insert(&mut self, slot: Slot) -> usize {
+impl<K> Open<K> {
+    #[inline]
+    fn insert(&mut self, slot: Slot<K>) -> usize {
         match self.free.pop() {
             Some(index) => {
                 self.slots[index] = slot;
@@ -76,6 +79,7 @@ impl Open {
         }
     }
 
+    #[inline]
     fn remove(&mut self, index: usize) {
         self.slots[index] = Slot::Free;
         self.free.push(index);
@@ -87,7 +91,8 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     where
         F: for<'a> FnOnce(&'a Scope<'a, 'env, T>) -> R,
     {
-        let scope = Scope { comm, open: RefCell::default(), _lifetimes: PhantomData };
+        let open = RefCell::new(Open { slots: Vec::new(), free: Vec::new() });
+        let scope = Scope { comm, open, _lifetimes: PhantomData };
         let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
         let closed = scope.close(outcome.is_err());
         match outcome {
@@ -113,7 +118,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
 
     /// Waits for the end of one operation. A wildcard receive that can only be completed by acknowledging a failure is
     /// cancelled: nobody is left who could acknowledge it.
-    fn end(&self, ticket: &Ticket, cancel: bool) -> Result<()> {
+    fn end(&self, ticket: &Ticketed<T>, cancel: bool) -> Result<()> {
         let mut pending = Ok(());
         let mut cancel = cancel;
         self.comm.handle().wait(|engine| {
@@ -125,7 +130,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
             match ticket.poll(engine)? {
                 Err(Error::ProcFailedPending) => {
                     pending = Err(Error::ProcFailedPending);
-                    if let Some(request) = ticket.request() {
+                    if let Ok(Started::Pending(request)) = started {
                         engine.pml.cancel(request);
                     }
                     None
@@ -351,13 +356,13 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
 #[must_use = "an operation that nobody waits for is over only at the end of the scope"]
 pub struct Request<'scope, 'env, B, T: Threading = Single> {
     scope: &'scope Scope<'scope, 'env, T>,
-    state: Progress,
+    state: Progress<Ticketed<T>>,
     buffer: B,
 }
 
-enum Progress {
+enum Progress<K> {
     /// Under way: the operation, and its place in the scope.
-    Open(Ticket, usize),
+    Open(K, usize),
     /// Over.
     Done(Status),
 }
@@ -478,10 +483,7 @@ impl<B, T: Threading> Persistent<'_, '_, B, T> {
     /// As [`Request::wait`].
     pub fn wait(&mut self) -> Result<Status> {
         let request = self.request;
-        let outcome = self.scope.comm.handle().wait(|engine| {
-            let completion = engine.pml.test(request)?;
-            Some(completion.result.map(|()| completion.status.into()).map_err(Error::from))
-        });
+        let outcome = self.scope.comm.handle().wait(|engine| engine.poll(request));
         self.active = matches!(outcome, Err(Error::ProcFailedPending | Error::Poisoned));
         outcome
     }

@@ -9,7 +9,7 @@ use crate::engine::{Engine, Idle};
 use crate::message::Status;
 use crate::{Error, Result};
 use crossbeam_queue::SegQueue;
-use ironweave_pml::ob1::{self, Buffer, CommId, Mode, Payload, ReqId, Source, Started, TagMatch};
+use ironweave_pml::ob1::{Buffer, CommId, Mode, Payload, Source, Started, TagMatch};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
@@ -21,6 +21,7 @@ pub enum Operation {
 }
 
 impl Operation {
+    #[inline]
     fn start(self, engine: &mut Engine) -> Result<Started> {
         match self {
             Operation::Send { comm, mode, data, dest, tag } => {
@@ -67,20 +68,12 @@ mod sealed {
     impl Sealed for super::Multiple {}
 }
 
-/// An operation that was handed over: started, or in the queue.
-#[doc(hidden)]
-#[derive(Clone)]
-pub struct Ticket(State);
-
-#[derive(Clone)]
-enum State {
-    Started(Started),
-    Queued(Arc<OnceLock<Result<Started>>>),
-}
-
 /// How the engine is reached.
 #[doc(hidden)]
 pub trait Handle: Clone {
+    /// An operation that was handed over.
+    type Ticket: Ticket;
+
     fn new(engine: Engine) -> Self;
 
     /// Runs `call` on the engine; waits for the engine when another thread drives it. After a panic inside the engine
@@ -88,39 +81,56 @@ pub trait Handle: Clone {
     fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R>;
 
     /// Starts `operation` now, or hands it to the thread that drives the engine.
-    fn start(&self, operation: Operation) -> Result<Ticket>;
+    fn start(&self, operation: Operation) -> Result<Self::Ticket>;
+
+    /// Starts `operation` and drives the engine to its end.
+    #[inline]
+    fn complete(&self, operation: Operation) -> Result<Status> {
+        let ticket = self.start(operation)?;
+        self.wait(|engine| ticket.poll(engine))
+    }
 
     /// Drives the engine until `done` has an answer.
     fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R>;
 }
 
-impl Ticket {
+/// An operation that was handed over: started, or in the queue.
+#[doc(hidden)]
+pub trait Ticket: Clone {
     /// How the operation was started; `None` while it is in the queue.
-    pub(crate) fn started(&self) -> Option<Result<Started>> {
-        match &self.0 {
-            State::Started(started) => Some(Ok(*started)),
-            State::Queued(slot) => slot.get().cloned(),
-        }
-    }
+    fn started(&self) -> Option<Result<Started>>;
 
     /// The end of the operation; `None` while it is under way.
     #[inline]
-    pub(crate) fn poll(&self, engine: &mut Engine) -> Option<Result<Status>> {
+    fn poll(&self, engine: &mut Engine) -> Option<Result<Status>> {
         match self.started()? {
+            Ok(Started::Pending(request)) => engine.poll(request),
+            Ok(Started::Done) => Some(Ok(Status::SENT)),
             Err(error) => Some(Err(error)),
-            Ok(Started::Done) => Some(Ok(ob1::Status::EMPTY.into())),
-            Ok(Started::Pending(request)) => {
-                let completion = engine.pml.test(request)?;
-                Some(completion.result.map(|()| completion.status.into()).map_err(Error::from))
-            }
         }
     }
+}
 
-    /// The request, when it was started and is not known to be complete.
-    pub(crate) fn request(&self) -> Option<ReqId> {
-        match self.started() {
-            Some(Ok(Started::Pending(request))) => Some(request),
-            _ => None,
+impl Ticket for Started {
+    #[inline]
+    fn started(&self) -> Option<Result<Started>> {
+        Some(Ok(*self))
+    }
+}
+
+/// The ticket of [`Multiple`].
+#[doc(hidden)]
+#[derive(Clone)]
+pub enum Posting {
+    Started(Started),
+    Queued(Arc<OnceLock<Result<Started>>>),
+}
+
+impl Ticket for Posting {
+    fn started(&self) -> Option<Result<Started>> {
+        match self {
+            Posting::Started(started) => Some(Ok(*started)),
+            Posting::Queued(slot) => slot.get().cloned(),
         }
     }
 }
@@ -138,6 +148,8 @@ struct Guarded {
 }
 
 impl Handle for SingleHandle {
+    type Ticket = Started;
+
     fn new(engine: Engine) -> Self {
         SingleHandle(Rc::new(RefCell::new(Guarded { engine, entered: false })))
     }
@@ -155,8 +167,16 @@ impl Handle for SingleHandle {
     }
 
     #[inline]
-    fn start(&self, operation: Operation) -> Result<Ticket> {
-        self.with(|engine| Ok(Ticket(State::Started(operation.start(engine)?))))
+    fn start(&self, operation: Operation) -> Result<Started> {
+        self.with(|engine| operation.start(engine))
+    }
+
+    #[inline]
+    fn complete(&self, operation: Operation) -> Result<Status> {
+        self.with(|engine| match operation.start(engine)? {
+            Started::Done => Ok(Status::SENT),
+            Started::Pending(request) => engine.wait(|engine| engine.poll(request)),
+        })
     }
 
     #[inline]
@@ -194,6 +214,8 @@ impl Shared {
 }
 
 impl Handle for MultipleHandle {
+    type Ticket = Posting;
+
     fn new(engine: Engine) -> Self {
         let spin = engine.spin;
         MultipleHandle(Arc::new(Shared {
@@ -209,16 +231,16 @@ impl Handle for MultipleHandle {
         call(&mut engine)
     }
 
-    fn start(&self, operation: Operation) -> Result<Ticket> {
+    fn start(&self, operation: Operation) -> Result<Posting> {
         match self.0.engine.try_lock() {
             Ok(mut engine) => {
                 self.0.drain(&mut engine);
-                Ok(Ticket(State::Started(operation.start(&mut engine)?)))
+                operation.start(&mut engine).map(Posting::Started)
             }
             Err(TryLockError::WouldBlock) => {
                 let slot = Arc::new(OnceLock::new());
                 self.0.posted.push(Posted { operation, slot: Arc::clone(&slot) });
-                Ok(Ticket(State::Queued(slot)))
+                Ok(Posting::Queued(slot))
             }
             Err(TryLockError::Poisoned(_)) => Err(Error::Poisoned),
         }
