@@ -9,6 +9,9 @@ use ironweave_benches::probe::Kind;
 use ironweave_benches::stats::median;
 use std::collections::BTreeMap;
 
+/// Blocks of each program that make a median worth judging by.
+const ENOUGH: usize = 3;
+
 /// Row index, program name.
 type Key = (usize, &'static str);
 
@@ -65,19 +68,18 @@ impl Samples {
         kinds
     }
 
-    /// The kind in which all of `programs` have most blocks of this row: the one to judge it by. Near wins a tie.
+    /// The kind to judge a row by: the first one, near before far, in which each of `programs` has [`ENOUGH`] blocks;
+    /// failing that, the one in which nobody has fewer than in the others. The choice must not follow the figures.
     pub fn fairest_kind(&self, row: usize, programs: &[&'static str]) -> Option<Kind> {
-        let fewest = |kind: Kind| {
-            programs.iter().map(|program| self.count(row, program, kind)).min().unwrap_or(0)
-        };
-        let total = |kind: Kind| {
-            programs.iter().map(|program| self.count(row, program, kind)).sum::<usize>()
-        };
-        self.kinds()
-            .into_iter()
-            .rev()
-            .max_by_key(|kind| (fewest(*kind), total(*kind)))
-            .filter(|kind| total(*kind) > 0)
+        let counts =
+            |kind: Kind| programs.iter().map(move |program| self.count(row, program, kind));
+        let fewest = |kind: Kind| counts(kind).min().unwrap_or(0);
+        let total = |kind: Kind| counts(kind).sum::<usize>();
+        let kinds = self.kinds();
+        kinds.iter().copied().find(|kind| fewest(*kind) >= ENOUGH).or_else(|| {
+            let most = kinds.into_iter().rev().max_by_key(|kind| (fewest(*kind), total(*kind)));
+            most.filter(|kind| total(*kind) > 0)
+        })
     }
 
     /// Medians of ours and of the best of `peers` in `kind`.
@@ -131,6 +133,23 @@ mod tests {
         samples.add(0, "a", Some(Kind::Far), 2.0);
         assert_eq!(samples.fairest_kind(0, &["ours", "a"]), Some(Kind::Far));
         assert_eq!(samples.fairest_kind(1, &["ours", "a"]), None);
+    }
+
+    #[test]
+    fn near_is_judged_once_everybody_has_enough_of_it() {
+        let mut samples = Samples::default();
+        for program in ["ours", "a"] {
+            for _ in 0..9 {
+                samples.add(0, program, Some(Kind::Far), 2.0);
+            }
+            for _ in 0..2 {
+                samples.add(0, program, Some(Kind::Near), 1.0);
+            }
+        }
+        assert_eq!(samples.fairest_kind(0, &["ours", "a"]), Some(Kind::Far));
+        samples.add(0, "ours", Some(Kind::Near), 1.0);
+        samples.add(0, "a", Some(Kind::Near), 1.0);
+        assert_eq!(samples.fairest_kind(0, &["ours", "a"]), Some(Kind::Near));
     }
 
     #[test]
