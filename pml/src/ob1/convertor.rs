@@ -185,7 +185,7 @@ pub enum Buffer {
 
 impl Buffer {
     /// No room at all.
-    pub(super) const NONE: Buffer = Buffer::List(Vec::new());
+    pub(super) const NONE: Buffer = Buffer::Contiguous(RecvRegion::empty());
 
     /// Longest packed message that fits, in bytes.
     #[inline]

@@ -140,7 +140,7 @@ impl<B: Btl> Ob1<B> {
     ///
     /// # Errors
     /// [`PmlError::InvalidComm`], [`PmlError::InvalidRank`], [`PmlError::Revoked`]: nothing was posted.
-    #[inline]
+    #[inline(always)]
     pub fn recv(
         &mut self,
         comm: CommId,
@@ -148,15 +148,43 @@ impl<B: Btl> Ob1<B> {
         source: Source,
         tag: TagMatch,
     ) -> Result<ReqId, PmlError> {
-        if let (Buffer::Contiguous(region), Source::Rank(rank), TagMatch::Tag(tag)) =
-            (&into, source, tag)
-        {
-            let token = self.engine.post_exact(comm, region, rank, tag);
-            if token != 0 {
-                return Ok(ReqId::recv(Key::from_wire(token)));
+        self.post(comm, into, source, tag, false)
+    }
+
+    /// The common part of both kinds of receive: the usual case in registers, everything else out of line.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Result<ReqId, PmlError> {
+        let into = match (into, source, tag) {
+            (Buffer::Contiguous(region), Source::Rank(rank), TagMatch::Tag(tag)) => {
+                let token = self.engine.post_exact(comm, rank, tag);
+                if token != 0 {
+                    let key = Key::from_wire(token);
+                    self.engine.recvs[key.slot].lend(region);
+                    return Ok(ReqId::recv(key));
+                }
+                Buffer::Contiguous(region)
             }
-        }
-        let key = self.engine.receive(comm, into, source, tag, false)?;
+            (into, ..) => into,
+        };
+        self.post_rare(comm, into, source, tag, blocking)
+    }
+
+    fn post_rare(
+        &mut self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Result<ReqId, PmlError> {
+        let key = self.engine.receive(comm, into, source, tag, blocking)?;
         self.settle();
         Ok(ReqId::recv(key))
     }
@@ -166,7 +194,7 @@ impl<B: Btl> Ob1<B> {
     ///
     /// # Errors
     /// As `recv`.
-    #[inline]
+    #[inline(always)]
     pub fn recv_blocking(
         &mut self,
         comm: CommId,
@@ -174,9 +202,7 @@ impl<B: Btl> Ob1<B> {
         source: Source,
         tag: TagMatch,
     ) -> Result<ReqId, PmlError> {
-        let key = self.engine.receive(comm, into, source, tag, true)?;
-        self.settle();
-        Ok(ReqId::recv(key))
+        self.post(comm, into, source, tag, true)
     }
 
     /// Looks for a message without receiving it. Does not progress.

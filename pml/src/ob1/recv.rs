@@ -149,6 +149,16 @@ impl Recv {
         self.buffer = buffer;
     }
 
+    /// Sets the buffer of a request that has just begun.
+    #[inline]
+    pub fn lend(&mut self, region: RecvRegion) {
+        match &mut self.buffer {
+            // The usual case, without a look at what the old buffer might have to free.
+            Buffer::Contiguous(old) => *old = region,
+            other => *other = Buffer::Contiguous(region),
+        }
+    }
+
     /// The status of a receive that ends without a message.
     fn unmatched(&self) -> Status {
         Status {
@@ -297,10 +307,9 @@ impl Engine {
         Ok(key)
     }
 
-    /// Posts a receive into one piece of memory for one source and one tag of users, when nothing is out of the ordinary:
-    /// no wildcard, no message here, no failure, no revocation. Answers the token, or 0 when nothing was done.
-    #[inline]
-    pub fn post_exact(&mut self, id: CommId, into: &RecvRegion, rank: u32, tag: i32) -> u64 {
+    /// Begins to post a receive for one source and one tag, when nothing is out of the ordinary: no message here, no failure,
+    /// no revocation. Its buffer is to be set at once. Answers the token, or 0 when nothing was done.
+    pub fn post_exact(&mut self, id: CommId, rank: u32, tag: i32) -> u64 {
         let Ok(comm) = self.comms.get_mut(id) else { return 0 };
         if rank >= comm.size() || comm.revoked || comm.failures.any() {
             return 0;
@@ -314,7 +323,6 @@ impl Engine {
         (recv.comm, recv.source, recv.tag) = (id, Source::Rank(rank), TagMatch::Tag(tag));
         recv.state = RecvState::Posted;
         (recv.blocking, recv.detached) = (false, false);
-        recv.buffer = Buffer::Contiguous(into.part(0..into.len()));
         key.to_wire()
     }
 
