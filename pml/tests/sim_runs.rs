@@ -17,3 +17,23 @@ fn a_seed_replays_exactly() {
     let again = sim::run(3, 16, 20).expect("the laws hold");
     assert_eq!(format!("{once:?}"), format!("{again:?}"));
 }
+
+#[test]
+fn a_broken_law_is_seen() {
+    use sim::Sabotage::{Damage, LateWrite, Loss};
+    for kind in [Damage, Loss, LateWrite] {
+        let (mut done, mut seen) = (0, 0);
+        for seed in 0..20 {
+            if let Some(is_seen) = sim::is_seen(kind, seed) {
+                done += 1;
+                seen += u32::from(is_seen);
+            }
+        }
+        // What happens to a message that nobody looks at is not seen: cancelled, truncated, or all bytes alike.
+        println!("{kind:?}: done in {done} of 20 worlds, seen in {seen}");
+        assert!(
+            done >= 5 && seen * 3 >= done * 2,
+            "{kind:?} was done {done} times and seen {seen} times"
+        );
+    }
+}

@@ -10,12 +10,14 @@ mod arena;
 mod oracle;
 mod plan;
 mod rail;
+mod sabotage;
 
 pub use plan::Plan;
+pub use sabotage::Sabotage;
 
 use arena::{Arena, Piece};
 use ironweave_btl::{Loopback, Peer};
-use ironweave_btl_sim::{Chaos, SimNet};
+use ironweave_btl_sim::{Chaos, RailModel, SimBtl, SimNet};
 use ironweave_pml::ob1::{
     Buffer, CommId, CommSpec, Completion, Config, Mode, Ob1, Payload, PmlError, ReqId, Source,
     Started, Status, TagMatch,
@@ -23,7 +25,10 @@ use ironweave_pml::ob1::{
 use oracle::{Fate, Message, MessageNumber, Oracle, Receive, ReceiveNumber};
 use rail::Rail;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
+use sabotage::Saboteur;
+use std::cell::Cell;
 use std::fmt::Write;
+use std::rc::Rc;
 
 /// Tags in use: few, so that messages compete.
 const TAGS: i32 = 3;
@@ -121,6 +126,10 @@ type Verdict = Result<(), String>;
 
 impl World {
     pub fn new(plan: Plan) -> Self {
+        Self::with(plan, |_, rail| Rail::Sim(rail))
+    }
+
+    fn with(plan: Plan, mut wrap: impl FnMut(u32, SimBtl) -> Rail) -> Self {
         let net = SimNet::new(plan.seed);
         let mut processes: Vec<Option<Process>> = Vec::new();
         let mut addresses = Vec::new();
@@ -132,7 +141,7 @@ impl World {
                 engine.add_btl(if plan.chaos {
                     Rail::Chaos(Box::new(Chaos::new(rail, plan.chaos_plan(me, at))))
                 } else {
-                    Rail::Sim(rail)
+                    wrap(me, rail)
                 });
             }
             addresses.push(engine.addresses());
@@ -321,10 +330,11 @@ impl World {
                 }
             }
         }
+        let moved = process.engine.progress() > 0;
         let restless = process.engine.rails().iter().any(Rail::restless);
         // Whoever ends the last script is not among those that draining wakes.
         let late = self.draining && !process.draining;
-        if process.engine.progress() > 0 || restless || late {
+        if moved || restless || late {
             self.wake(process, now + 300);
         }
         Ok(())
@@ -779,6 +789,23 @@ impl World {
         out.truncate(6_000);
         out
     }
+}
+
+/// A small calm world in which one process has a rail that breaks a law: `None` when there was no occasion, else whether
+/// it was seen.
+pub fn is_seen(kind: Sabotage, seed: u64) -> Option<bool> {
+    let mut plan = Plan::new(seed, 6, 40);
+    plan.rails = vec![Plan::small(RailModel::tcp().calm())];
+    plan.chaos = false;
+    plan.kills.clear();
+    plan.cuts.clear();
+    let done = Rc::new(Cell::new(false));
+    let world = World::with(plan, |me, rail| match me {
+        0 => Rail::Sabotaged(rail, Saboteur::new(kind, 1 + seed as u32 % 7, Rc::clone(&done))),
+        _ => Rail::Sim(rail),
+    });
+    let verdict = world.run();
+    done.get().then_some(verdict.is_err())
 }
 
 /// Runs one seed. The error ends with the command that runs it again.

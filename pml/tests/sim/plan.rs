@@ -28,30 +28,30 @@ pub struct Plan {
     pub think_ns: u64,
 }
 
-/// A rail with limits so low that short messages meet every protocol.
-fn small(model: RailModel) -> RailModel {
-    let caps = Caps {
-        max_short: 160,
-        max_bcopy: 700,
-        max_zcopy: if model.caps.max_zcopy == 0 { 0 } else { 12 << 10 },
-        eager_limit: 1000,
-        fragment: 600,
-        ..model.caps
-    };
-    RailModel { caps, landing_min: 256, credits: 12, ..model }
-}
-
 impl Plan {
+    /// A rail with limits so low that short messages meet every protocol.
+    pub fn small(model: RailModel) -> RailModel {
+        let caps = Caps {
+            max_short: 160,
+            max_bcopy: 700,
+            max_zcopy: if model.caps.max_zcopy == 0 { 0 } else { 12 << 10 },
+            eager_limit: 1000,
+            fragment: 600,
+            ..model.caps
+        };
+        RailModel { caps, landing_min: 256, credits: 12, ..model }
+    }
+
     pub fn new(seed: u64, ranks: u32, operations: u32) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x91a4);
         let mut rails = match rng.random_range(0..7) {
-            0 => vec![small(RailModel::tcp())],
-            1 => vec![small(RailModel::shm())],
-            2 => vec![small(RailModel::verbs())],
-            3 => vec![small(RailModel::silent())],
-            4 => vec![small(RailModel::tcp()), small(RailModel::tcp())],
-            5 => vec![small(RailModel::verbs()), small(RailModel::tcp())],
-            _ => vec![small(RailModel::shm()), small(RailModel::tcp())],
+            0 => vec![Self::small(RailModel::tcp())],
+            1 => vec![Self::small(RailModel::shm())],
+            2 => vec![Self::small(RailModel::verbs())],
+            3 => vec![Self::small(RailModel::silent())],
+            4 => vec![Self::small(RailModel::tcp()), Self::small(RailModel::tcp())],
+            5 => vec![Self::small(RailModel::verbs()), Self::small(RailModel::tcp())],
+            _ => vec![Self::small(RailModel::shm()), Self::small(RailModel::tcp())],
         };
         for model in &mut rails {
             if rng.random_range(0..4) == 0 {

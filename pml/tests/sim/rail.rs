@@ -1,5 +1,7 @@
-//! The rails of a simulated process as one type: `self`, a simulated rail, or one with chaos around it.
+//! The rails of a simulated process as one type: `self`, a simulated rail, one with chaos around it, or one that
+//! breaks a law, to see that the simulation sees it.
 
+use super::sabotage::{Saboteur, Tampered};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Btl, Caps, Counters, Descriptor, EndpointState, Fault, Loopback, Peer, Refused,
@@ -12,6 +14,7 @@ pub enum Rail {
     Own(Loopback),
     Sim(SimBtl),
     Chaos(Box<Chaos<SimBtl>>),
+    Sabotaged(SimBtl, Saboteur),
 }
 
 impl Rail {
@@ -19,7 +22,7 @@ impl Rail {
     pub fn restless(&self) -> bool {
         match self {
             Rail::Own(own) => own.unflushed() > 0,
-            Rail::Sim(_) => false,
+            Rail::Sim(_) | Rail::Sabotaged(..) => false,
             Rail::Chaos(chaos) => chaos.restless(),
         }
     }
@@ -31,6 +34,7 @@ macro_rules! each {
             Rail::Own($btl) => $call,
             Rail::Sim($btl) => $call,
             Rail::Chaos($btl) => $call,
+            Rail::Sabotaged($btl, _) => $call,
         }
     };
 }
@@ -90,7 +94,13 @@ impl Btl for Rail {
     }
 
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
-        each!(self, btl => btl.progress(sink))
+        match self {
+            Rail::Sabotaged(btl, saboteur) => {
+                saboteur.strike();
+                btl.progress(&mut Tampered { sink, saboteur })
+            }
+            other => each!(other, btl => btl.progress(sink)),
+        }
     }
 
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
