@@ -255,6 +255,11 @@ fn main() {
         row("rate 8", "M/s", values);
     }
     row("probe 8 B", "µs", (0..3).map(|_| side.latency(8, 20_000, first) / 1e3).collect());
+    if get("dump").is_some() && first {
+        let mut dump = String::new();
+        side.shm.dump(&mut dump).expect("strings take everything");
+        println!("{dump}");
+    }
     side.shm.depart();
     let _ = side.sink.buffer.len();
     if let Some(mut child) = child {

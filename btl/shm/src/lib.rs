@@ -26,6 +26,8 @@ mod endpoint;
 #[cfg(not(loom))]
 mod host;
 mod inbox;
+#[cfg(not(loom))]
+mod pieces;
 mod primitive;
 pub mod record;
 mod ring;

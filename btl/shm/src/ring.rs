@@ -336,6 +336,7 @@ impl Writer {
             self.fill(bulk, 0, len, streamed, &mut pack);
             self.publish(start, word);
             self.clear_ahead(UNIT);
+            self.claim_ahead(len, streamed);
             return Ok(());
         }
         self.publish(start, word);
@@ -348,7 +349,19 @@ impl Writer {
             offset += piece;
         }
         self.clear_ahead(UNIT);
+        self.claim_ahead(len, streamed);
         Ok(())
+    }
+
+    /// Brings the first lines of the next payload into our cache, if it is like this one, while nobody waits.
+    #[inline(always)]
+    fn claim_ahead(&self, len: usize, streamed: bool) {
+        if !streamed {
+            let bulk = self.geometry.bulk;
+            let place = place(self.bulk_pos, len, bulk);
+            let at = RING + self.geometry.ring + (place % bulk as u64) as usize;
+            self.shared.claim(at, len.min(4096));
+        }
     }
 
     /// Lets `pack` fill the `len` bytes at `offset` of a payload that starts at byte `bulk`.

@@ -118,6 +118,19 @@ mod real {
             }
         }
 
+        /// Asks for the lines of the `len` bytes at `at`, which are about to be written.
+        #[inline(always)]
+        pub(crate) fn claim(&self, at: usize, len: usize) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            for line in (0..len).step_by(64) {
+                // SAFETY: part of x86-64; a hint about an address, in bounds here, that accesses nothing.
+                unsafe {
+                    use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+                    _mm_prefetch::<_MM_HINT_ET0>(self.at(at + line, 1).cast());
+                }
+            }
+        }
+
         /// Shows the `len` bytes at `at` to `read`.
         #[inline(always)]
         pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
@@ -259,6 +272,8 @@ mod model {
         }
 
         pub(crate) fn settle(&self) {}
+
+        pub(crate) fn claim(&self, _: usize, _: usize) {}
 
         pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
             let mut bytes = Vec::new();

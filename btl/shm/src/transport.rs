@@ -5,6 +5,7 @@ use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
+use crate::pieces::{PIECE_MAX, pieces};
 use crate::primitive::{Ordering, fence};
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry};
@@ -37,18 +38,10 @@ const CLOCK_CALLS: u32 = 32;
 const SOCKET_CALLS: u32 = 2048;
 /// How long a closed socket may wait for the proof that the process behind it is gone.
 const VERDICT: Duration = Duration::from_millis(200);
-/// Payloads up to here are published whole.
-const WHOLE: usize = 6 << 10;
-/// The first piece of a longer payload: short, so that the reader starts early.
-const FIRST_PIECE: usize = 4 << 10;
-/// The longest piece: longer ones gain nothing.
-const PIECE_MAX: usize = 32 << 10;
-/// A payload is cut into about so many pieces: the last one is what the reader has left to do.
-const PIECES: usize = 4;
 /// The longest frame.
 const MAX_BCOPY: usize = 256 << 10;
 /// The longest inline frame: beyond it, moving through the bulk area is faster.
-const INLINE_MAX: usize = 2048;
+const INLINE_MAX: usize = 1024 + HEADER_MAX;
 
 /// Tokens of the event queue: what became readable.
 pub(crate) mod token {
@@ -536,7 +529,7 @@ impl Btl for Shm {
         let sent = if payload.len() < writer.bulk_from() {
             writer.send_inline(header, payload.len(), |shared, at| shared.write(at, payload))
         } else {
-            writer.send_bulk(header, payload.len(), pieces(payload.len()), |at, piece| {
+            writer.send_bulk(header, payload.len(), pieces(payload.len(), true), |at, piece| {
                 piece.copy_from_slice(&payload[at..at + piece.len()]);
             })
         };
@@ -567,13 +560,14 @@ impl Btl for Shm {
         let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else {
             return Err(self.refusal(peer));
         };
-        let inline = header.len() + len <= self.max_inline && len < outgoing.writer.bulk_from();
+        let streamed = len >= outgoing.writer.bulk_from();
+        let inline = header.len() + len <= self.max_inline && !streamed;
         let sent = if inline {
             outgoing
                 .writer
                 .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| pack(0, b)))
         } else if len <= self.caps.max_bcopy {
-            outgoing.writer.send_bulk(header, len, pieces(len), pack)
+            outgoing.writer.send_bulk(header, len, pieces(len, streamed), pack)
         } else {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         };
@@ -764,17 +758,6 @@ impl Btl for Shm {
             }
         }
         Ok(())
-    }
-}
-
-/// How a payload of `len` bytes is cut: the length of the piece at an offset. Pieces are whole lines.
-#[inline]
-fn pieces(len: usize) -> impl Fn(usize) -> usize {
-    let usual = (len / PIECES).clamp(FIRST_PIECE, PIECE_MAX).next_multiple_of(64);
-    move |offset| match offset {
-        _ if len <= WHOLE => len,
-        0 => FIRST_PIECE,
-        _ => usual,
     }
 }
 
