@@ -59,7 +59,11 @@ impl Net {
             stalled: VecDeque::new(),
         };
         let link = u32::try_from(self.links.len()).expect("fewer than 2^32 links");
-        self.links.push(Link { ends: [end(port, me), end(target, peer)], ending: false, since: self.now });
+        self.links.push(Link {
+            ends: [end(port, me), end(target, peer)],
+            ending: false,
+            since: self.now,
+        });
         self.attach(link, 0, EndpointState::Connecting);
         let model = &self.port(port).model;
         let (delay, jitter) = (model.connect_ns + model.latency_ns, model.connect_ns);

@@ -66,7 +66,10 @@ pub(crate) enum Event {
         link: LinkId,
     },
     /// A link that could not carry frames for a while gives up if it still cannot.
-    GiveUp { link: LinkId, heals: u32 },
+    GiveUp {
+        link: LinkId,
+        heals: u32,
+    },
     Wake(u32),
     Fault(SimFault),
 }
