@@ -44,7 +44,7 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     0 => Match::new(kinds::MATCH, envelope).as_bytes().to_vec(),
                     1 => Announce::new(kinds::RNDV, envelope, a, b).as_bytes().to_vec(),
                     2 => Announce::new(kinds::RGET, envelope, a, b).as_bytes().to_vec(),
-                    3 => Announce::new(kinds::STREAM, envelope, a % 200_000, b).as_bytes().to_vec(),
+                    3 => Announce::new(kinds::STREAM, envelope, a, b).as_bytes().to_vec(),
                     4 => Grant::new(if flag { kinds::ACK } else { kinds::PUT }, asked)
                         .as_bytes()
                         .to_vec(),

@@ -166,7 +166,7 @@ impl Engine {
             || state.early_bytes + bytes > self.config.early_bytes
         {
             self.stats.overflowed += 1;
-            self.suspects.push(Fault::peer(from, Cause::Exhausted("room for early messages")));
+            self.report(from, Cause::Exhausted("room for early messages"));
             return false;
         }
         state.early_frames += 1;

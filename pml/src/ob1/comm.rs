@@ -1,12 +1,13 @@
 //! Communicators: who is in one, where each direction of each pair stands, and how the id on the wire finds it.
 
+use super::engine::Engine;
 use super::failure::Failures;
 use super::lanes::{BY_SOURCE, POSTED};
 use super::list::List;
 use super::matching::Queues;
 use super::recv::is_resilient;
 use super::slots::{Key, NIL, Slots};
-use super::wire::Envelope;
+use super::wire::{Envelope, WireStatus};
 use super::{CommId, PmlError, RailId, Source, TagMatch};
 use ironweave_btl::{Header, Peer};
 use std::collections::BTreeMap;
@@ -253,5 +254,25 @@ impl Comms {
     /// All communicators, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Comm)> {
         self.slots.iter().filter_map(|(slot, comm)| Some((slot, comm.as_ref()?)))
+    }
+}
+
+impl Engine {
+    /// Ends a communicator.
+    pub fn free_comm(&mut self, comm: CommId) {
+        if self.comms.get(comm).is_err() {
+            return;
+        }
+        let posted: Vec<u32> = self
+            .recvs
+            .iter()
+            .filter(|(_, r)| r.comm == comm && r.is_posted())
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in posted {
+            self.fail_posted(slot, PmlError::InvalidComm);
+        }
+        self.refuse_kept(comm, WireStatus::Stale);
+        self.comms.remove(comm);
     }
 }

@@ -4,7 +4,7 @@
 //! `progress` has returned from the rail ([`super::progress`]).
 
 use super::comm::Comms;
-use super::peer::{Control, PeerState, Peers, RailCaps, RailState};
+use super::peer::{Control, PEERS_MAX, PeerState, Peers, RailCaps, RailState};
 use super::persistent::Persistent;
 use super::recv::Recv;
 use super::send::Send;
@@ -145,10 +145,15 @@ impl Engine {
     #[cold]
     pub fn malformed(&mut self, from: Peer, what: &'static str) {
         self.stats.malformed += 1;
-        let state = self.peers.state(from);
-        if !std::mem::replace(&mut state.reported, true) {
-            tracing::warn!(%from, what, "malformed frame");
-            self.suspects.push(Fault::peer(from, Cause::Malformed(what)));
+        self.report(from, Cause::Malformed(what));
+    }
+
+    /// Hands a peer's misbehaviour up, the first time.
+    pub fn report(&mut self, from: Peer, cause: Cause) {
+        if !std::mem::replace(&mut self.peers.state(from).reported, true) {
+            let fault = Fault::peer(from, cause);
+            tracing::warn!(%fault, "misbehaviour");
+            self.suspects.push(fault);
         }
     }
 
@@ -204,13 +209,19 @@ impl Engine {
         let level = others.min().unwrap_or(0);
         let row = state.rail_mut(rail);
         row.state = RailState::Up;
-        row.faulted = false;
+        row.fault = None;
         row.was_up = true;
         row.given = level * u64::from(self.caps[usize::from(rail.0)].bandwidth_mbs);
         if self.refresh(peer).has_work() {
             self.peers.wake(peer);
         }
     }
+}
+
+/// Whether a transport may mean this: no job has more processes, and tables grow with the number.
+#[inline]
+const fn is_possible(peer: Peer) -> bool {
+    peer.index() < PEERS_MAX
 }
 
 /// The sink of one rail.
@@ -222,13 +233,15 @@ pub(super) struct Port<'a> {
 impl Sink for Port<'_> {
     #[inline]
     fn frame(&mut self, from: Peer, header: &[u8], payload: &[u8]) {
-        self.engine.frame(self.rail, from, header, payload);
+        if is_possible(from) {
+            self.engine.frame(self.rail, from, header, payload);
+        }
     }
 
     fn landing(&mut self, from: Peer, header: &[u8], payload_len: usize) -> Landing {
         match wire::decode(header, payload_len) {
-            Ok(frame) => self.engine.land(self.rail, from, frame, payload_len),
-            Err(_) => Landing::Buffered, // `frame` will refuse it
+            Ok(frame) if is_possible(from) => self.engine.land(self.rail, from, frame, payload_len),
+            _ => Landing::Buffered, // `frame` will refuse it
         }
     }
 
@@ -245,14 +258,20 @@ impl Sink for Port<'_> {
     }
 
     fn up(&mut self, peer: Peer) {
-        self.engine.up(self.rail, peer);
+        if is_possible(peer) {
+            self.engine.up(self.rail, peer);
+        }
     }
 
     fn fault(&mut self, fault: Fault) {
-        self.engine.on_fault(self.rail, fault);
+        if fault.peer.is_none_or(is_possible) {
+            self.engine.on_fault(self.rail, fault);
+        }
     }
 
     fn closed(&mut self, peer: Peer) {
-        self.engine.on_closed(self.rail, peer);
+        if is_possible(peer) {
+            self.engine.on_closed(self.rail, peer);
+        }
     }
 }

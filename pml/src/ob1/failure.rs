@@ -16,13 +16,15 @@ use ironweave_btl::{Btl, Cause, EndpointState, Fault, Peer, Residue, Scope};
 /// What a communicator knows of failures in its (remote) group.
 #[derive(Default)]
 pub(super) struct Failures {
+    /// Some member has failed or is out of reach: receives for one have to be checked.
+    any: bool,
     ranks: Vec<u32>,
     acknowledged: usize,
 }
 
 impl Failures {
     pub fn any(&self) -> bool {
-        !self.ranks.is_empty()
+        self.any
     }
 
     pub fn ranks(&self) -> &[u32] {
@@ -39,8 +41,9 @@ impl Failures {
         self.ranks.get(self.acknowledged).copied()
     }
 
-    fn record(&mut self, rank: u32) {
-        if !self.ranks.contains(&rank) {
+    fn record(&mut self, rank: u32, verdict: Verdict) {
+        self.any = true;
+        if verdict == Verdict::Failed && !self.ranks.contains(&rank) {
             self.ranks.push(rank);
         }
     }
@@ -113,12 +116,12 @@ impl Engine {
             self.suspects.push(fault);
             return;
         };
-        let state = self.peers.state(peer);
-        let row = state.rail_mut(rail);
-        row.faulted = true;
+        let proper = fault.scope == Scope::Peer;
+        let row = self.peers.state(peer).rail_mut(rail);
+        row.fault.get_or_insert_with(|| fault.clone());
         row.state = RailState::Failing;
         self.refresh(peer);
-        if fault.scope == Scope::Peer {
+        if proper {
             self.suspects.push(fault);
         }
     }
@@ -126,27 +129,28 @@ impl Engine {
     pub fn on_closed(&mut self, rail: RailId, peer: Peer) {
         let state = self.peers.state(peer);
         let row = state.rail_mut(rail);
-        let (carried, faulted) = (row.carried, row.faulted);
-        let was_up = row.was_up;
+        let (carried, was_up) = (row.carried, row.was_up);
+        let fault = row.fault.take().unwrap_or(Fault::rail(peer, Cause::Finalized));
         row.state = RailState::Closed;
         (row.carried, row.was_up) = (false, false);
-        let cause = if faulted { Cause::Disconnected } else { Cause::Finalized };
         let (life, hope, reserve) = (state.life, state.has_hope(), !state.reserve.is_empty());
         self.refresh(peer);
         match life {
             Life::Closing(_) => self.closing.push(peer),
             Life::Ended(_) | Life::CutOff => {}
             Life::Alive if !was_up && !hope && reserve => self.reroute.push(peer),
-            Life::Alive if carried || !hope => self.cut_off(peer, Fault::rail(peer, cause)),
-            Life::Alive => self.lose_rail(rail, peer, &Fault::rail(peer, cause)),
+            Life::Alive if carried || !hope => self.cut_off(peer, fault),
+            Life::Alive => self.lose_rail(rail, peer, &fault),
         }
     }
 
-    /// The peer cannot be served any more; the upper layer is told, once.
+    /// The peer cannot be served any more; the upper layer is told, once (of a fault of the peer it was told already).
     pub fn cut_off(&mut self, peer: Peer, fault: Fault) {
         self.peers.state(peer).life = Life::CutOff;
         self.refresh(peer);
-        self.suspects.push(fault);
+        if fault.scope != Scope::Peer {
+            self.suspects.push(fault);
+        }
     }
 
     /// A rail that only carried fragments is lost while others live: the messages that may have had some on it are over at
@@ -184,10 +188,7 @@ impl Engine {
         state.flows.clear();
         state.reads.clear();
         state.lane = None;
-        let stream = state.stream_in.take();
-        if let Some(StreamTarget::Unexpected(_)) = stream.map(|s| s.target) {
-            // It stays a stream without an end, and goes with the other incomplete messages below.
-        }
+        state.stream_in = None; // its message goes with the other incomplete ones below
         self.refresh(peer);
         self.early.retain(|early| early.from != peer);
 
@@ -222,13 +223,27 @@ impl Engine {
         }
     }
 
+    /// A new communicator may have members that failed before.
+    pub fn inherit_failures(&mut self, comm: CommId) {
+        let Ok(there) = self.comms.get(comm) else { return };
+        let ended = |peer| match self.peers.get(peer)?.life {
+            Life::Ended(verdict) => Some(verdict),
+            _ => None,
+        };
+        let failed: Vec<(u32, Verdict)> = (0..)
+            .zip(&there.members)
+            .filter_map(|(rank, member)| Some((rank, ended(member.peer)?)))
+            .collect();
+        for (rank, verdict) in failed {
+            self.record_failure(comm.slot, rank, verdict);
+        }
+    }
+
     /// A member of a communicator has failed, or is out of reach: incomplete messages of it go, receives for it end. Only a
     /// failure disables wildcards: a process that finalized has no part in what the others still say to each other.
     pub fn record_failure(&mut self, slot: u32, rank: u32, verdict: Verdict) {
         let comm = self.comms.at(slot);
-        if verdict == Verdict::Failed {
-            comm.failures.record(rank);
-        }
+        comm.failures.record(rank, verdict);
         comm.parked.retain(|&(source, _), _| source != rank);
         comm.watch();
         self.drop_messages(slot, rank, false);

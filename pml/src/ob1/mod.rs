@@ -15,11 +15,41 @@
 //!  RGET    long: RGET → read … → FIN                               where the rail reads remote memory
 //! ```
 //! All layouts are in [`wire`].
+//!
+//! # Example
+//! ```
+//! use ironweave_btl::{Loopback, Peer, memory::OwnedBuffer};
+//! use ironweave_pml::ob1::{CommSpec, Config, Mode, Ob1, Payload, Source, Started, TagMatch};
+//!
+//! let me = Peer(0);
+//! let mut engine = Ob1::new(Config::new(me));
+//! engine.add_btl(Loopback::new(me));
+//! let addresses = engine.addresses();
+//! engine.add_peer(me, &addresses)?;
+//! let comm = engine.add_comm(CommSpec::intra(0, 0, 0, vec![me]))?;
+//!
+//! let into = OwnedBuffer::zeroed(5);
+//! // SAFETY: `into` is not touched until the receive is complete.
+//! let region = unsafe { into.recv_region() };
+//! let request = engine.recv(comm, region.into(), Source::Rank(0), TagMatch::Any)?;
+//! let hello = Payload::Owned(b"hello".as_slice().into());
+//! assert_eq!(engine.send(comm, Mode::Standard, &hello, 0, 7)?, Started::Done);
+//! let completion = loop {
+//!     engine.progress();
+//!     if let Some(completion) = engine.test(request) {
+//!         break completion;
+//!     }
+//! };
+//! completion.result?;
+//! assert_eq!((completion.status.tag, into.as_slice()), (7, b"hello".as_slice()));
+//! # Ok::<(), ironweave_pml::ob1::PmlError>(())
+//! ```
 
 mod arrive;
 mod comm;
 mod config;
 mod convertor;
+mod dump;
 mod engine;
 mod error;
 mod failure;

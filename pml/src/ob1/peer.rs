@@ -7,7 +7,7 @@
 
 use super::RailId;
 use super::slots::Key;
-use ironweave_btl::{Address, Caps, Header, Peer, RemoteKey};
+use ironweave_btl::{Address, Caps, Fault, Header, Peer, RemoteKey};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -89,8 +89,8 @@ pub(super) struct PeerRail {
     pub was_up: bool,
     /// Bytes of fragments given to it, for striping in proportion.
     pub given: u64,
-    /// `closed` was preceded by a fault.
-    pub faulted: bool,
+    /// What broke it; `closed` follows.
+    pub fault: Option<Fault>,
 }
 
 /// A control frame that waits for room.
@@ -159,7 +159,7 @@ pub(super) struct PeerState {
     /// Frames kept before their turn or communicator.
     pub early_frames: usize,
     pub early_bytes: usize,
-    /// It was reported for malformed frames already.
+    /// It was reported, for malformed frames or for more early ones than there is room for.
     pub reported: bool,
 }
 
@@ -199,7 +199,7 @@ impl PeerState {
                 carried: false,
                 was_up: false,
                 given: 0,
-                faulted: false,
+                fault: None,
             });
             self.rails.len() - 1
         });
@@ -270,7 +270,7 @@ pub(super) struct Peers {
 }
 
 /// More processes than any job has: a transport that names one beyond is wrong.
-const PEERS_MAX: usize = 1 << 24;
+pub(super) const PEERS_MAX: usize = 1 << 24;
 
 impl Peers {
     pub const fn new() -> Self {

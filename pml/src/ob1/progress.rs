@@ -178,7 +178,7 @@ impl<B: Btl> Ob1<B> {
             }
             return engine.launched(key.slot, sent.map_or_else(waiting_or_over, |()| Ok(())));
         }
-        if eager && caps.ordered {
+        if eager && caps.ordered && send.length <= wire::STREAM_MAX {
             let state = engine.peers.state(peer);
             let stream = state.next_stream;
             state.next_stream += 1;

@@ -1,14 +1,12 @@
 //! Sends begin: the small path without a request, and the general one.
 
-use super::engine::Engine;
-use super::peer::{Life, Verdict};
+use super::peer::Life;
 use super::recv::verdict_error;
 use super::send::{Send, SendState};
 use super::slots::NIL;
-use super::wire::{Envelope, Match, WireStatus, kinds};
+use super::wire::{Envelope, Match, kinds};
 use super::{CommId, FT_TAG_MAX, Mode, Ob1, Payload, PmlError, ReqId, Started};
 use ironweave_btl::Btl;
-use std::fmt;
 use zerocopy::IntoBytes;
 
 impl<B: Btl> Ob1<B> {
@@ -133,88 +131,5 @@ impl<B: Btl> Ob1<B> {
             }
             _ => Ok(Started::Pending(ReqId::send(key))),
         }
-    }
-}
-
-impl Engine {
-    /// Ends a communicator.
-    pub fn free_comm(&mut self, comm: CommId) {
-        if self.comms.get(comm).is_err() {
-            return;
-        }
-        let posted: Vec<u32> = self
-            .recvs
-            .iter()
-            .filter(|(_, r)| r.comm == comm && r.state < super::recv::RecvState::Complete)
-            .filter(|(_, r)| r.is_posted())
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in posted {
-            self.fail_posted(slot, PmlError::InvalidComm);
-        }
-        self.refuse_kept(comm, WireStatus::Stale);
-        self.comms.remove(comm);
-    }
-
-    /// A new communicator may have members that failed before.
-    pub fn inherit_failures(&mut self, comm: CommId) {
-        let Ok(there) = self.comms.get(comm) else { return };
-        let ended = |peer| match self.peers.get(peer)?.life {
-            Life::Ended(verdict) => Some(verdict),
-            _ => None,
-        };
-        let failed: Vec<(u32, Verdict)> = (0..)
-            .zip(&there.members)
-            .filter_map(|(rank, member)| Some((rank, ended(member.peer)?)))
-            .collect();
-        for (rank, verdict) in failed {
-            self.record_failure(comm.slot, rank, verdict);
-        }
-    }
-
-    pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
-        writeln!(
-            out,
-            "ob1: {} receives, {} sends, {} messages unexpected, {:?}",
-            self.recvs.used(),
-            self.sends.used(),
-            self.messages.used(),
-            self.stats
-        )?;
-        for (_, comm) in self.comms.iter() {
-            let (cid, epoch, queues) = (comm.cid, comm.epoch, &comm.queues);
-            let (posted, kept) = (queues.posted(), queues.unexpected());
-            let (parked, revoked) = (comm.parked.len(), comm.revoked);
-            writeln!(
-                out,
-                "  comm {cid}.{epoch}: {posted} posted, {kept} unexpected, {parked} parked, revoked {revoked}"
-            )?;
-        }
-        for (peer, state) in self.peers.iter().filter(|(_, state)| !state.rails.is_empty()) {
-            let (life, lane) = (state.life, state.lane);
-            let (outbox, pending) = (state.outbox.len(), state.pending.len());
-            let (flows, reads, rails) = (state.flows.len(), state.reads.len(), &state.rails);
-            writeln!(
-                out,
-                "  {peer}: {life:?}, lane {lane:?}, outbox {outbox}, pending {pending}, flows {flows}, reads {reads}, {rails:?}"
-            )?;
-        }
-        for (slot, r) in self.recvs.iter() {
-            let (state, source, tag, peer) = (r.state, r.source, r.tag, r.peer);
-            let (received, want, held) = (r.received, r.want, r.held);
-            writeln!(
-                out,
-                "  receive {slot}: {state:?} from {source:?} tag {tag:?}, {peer}, {received}/{want} bytes, {held} held"
-            )?;
-        }
-        for (slot, s) in self.sends.iter() {
-            let (state, mode, peer, tag) = (s.state, s.mode, s.peer, s.envelope.tag);
-            let (sent, length, held) = (s.sent, s.length, s.held);
-            writeln!(
-                out,
-                "  send {slot}: {state:?} {mode:?} to {peer} tag {tag}, {sent}/{length} bytes, {held} held"
-            )?;
-        }
-        Ok(())
     }
 }

@@ -44,6 +44,9 @@ pub const VERSION: u8 = 1;
 /// Longest message: offsets plus lengths never overflow, also on the wire.
 pub const LENGTH_MAX: u64 = 1 << 56;
 
+/// Longest message in a STREAM: the receiver may have to keep it, so a sender must not choose the size alone.
+pub const STREAM_MAX: u64 = 4 << 20;
+
 const fn kind(number: u8) -> u8 {
     VERSION << 4 | number
 }
@@ -339,7 +342,7 @@ fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
             let header: &Announce = exact(header)?;
             let (envelope, length) = (envelope(&header.matching), header.length.get());
             let token = header.token.get();
-            if length > LENGTH_MAX {
+            if length > if kind == kinds::STREAM { STREAM_MAX } else { LENGTH_MAX } {
                 return Err("message length");
             }
             match kind {
@@ -563,8 +566,10 @@ mod tests {
             prop_assert_eq!(decode(header.as_bytes(), 0), Ok(Frame::Rndv { envelope, length: want, sender }));
             let header = Announce::new(kinds::RGET, envelope, want, sender);
             prop_assert_eq!(decode(header.as_bytes(), 9), Ok(Frame::Rget { envelope, length: want, sender }));
-            let header = Announce::new(kinds::STREAM, envelope, want, sender);
-            prop_assert_eq!(decode(header.as_bytes(), 0), Ok(Frame::Stream { envelope, length: want, stream: sender }));
+            let short = want % (STREAM_MAX + 1);
+            let header = Announce::new(kinds::STREAM, envelope, short, sender);
+            let stream = Frame::Stream { envelope, length: short, stream: sender };
+            prop_assert_eq!(decode(header.as_bytes(), 0), Ok(stream));
             let asked = Asked { sender, receiver, offset, length, want };
             prop_assert_eq!(decode(Grant::new(kinds::ACK, asked).as_bytes(), 0), Ok(Frame::Ack(asked)));
             prop_assert_eq!(decode(Grant::new(kinds::PUT, asked).as_bytes(), 8), Ok(Frame::Put(asked)));
