@@ -242,6 +242,9 @@ impl Net {
     pub(crate) fn nobody_there(&mut self, link: LinkId, side: usize) {
         let ends = &self.link(link).ends;
         let (port, peer) = (ends[side].port, ends[1 - side].process);
+        if self.port(ends[1 - side].port).departed {
+            return; // its good-bye is on the way
+        }
         let model = &self.port(port).model;
         if model.caps.failure_report == FailureReport::OnUse && !self.link(link).ending {
             let fault = if self.is_alive(peer) {
