@@ -277,3 +277,29 @@ fn messages_for_a_communicator_to_come_wait_for_it() {
         }
     }
 }
+
+#[test]
+fn freed_requests_complete_unseen_and_leave_nothing() {
+    for (name, rails) in rails() {
+        for len in [8, 20_000, 200_000] {
+            let mut world = World::new(2, &rails);
+            let (data, into) = (Memory::of(pattern(len, 1)), Memory::zeroed(len));
+            let request = world.recv(1, &into, Source::Rank(0), TagMatch::Tag(1));
+            world.engines[1].request_free(request);
+            let sent = world.send(0, 1, Mode::Synchronous, &data, 1);
+            if let Started::Pending(sent) = sent {
+                world.engines[0].request_free(sent);
+            }
+            world.settle();
+            assert!(into.bytes() == pattern(len, 1), "{name} {len} bytes");
+            for engine in &world.engines {
+                let mut dump = String::new();
+                engine.dump(&mut dump).expect("strings take everything");
+                assert!(dump.starts_with("ob1: 0 receives, 0 sends, 0 messages"), "{name}: {dump}");
+            }
+            assert_eq!(world.fabric.registered(), 0, "{name}");
+            let gone = world.engines[1].test(request).expect("it answers");
+            assert_eq!(gone.result, Err(PmlError::InvalidRequest));
+        }
+    }
+}
