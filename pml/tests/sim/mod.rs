@@ -11,6 +11,7 @@ mod oracle;
 mod plan;
 mod rail;
 mod sabotage;
+mod traffic;
 
 pub use plan::Plan;
 pub use sabotage::Sabotage;
@@ -18,11 +19,8 @@ pub use sabotage::Sabotage;
 use arena::{Arena, Piece};
 use ironweave_btl::{Loopback, Peer};
 use ironweave_btl_sim::{Chaos, RailModel, SimBtl, SimNet};
-use ironweave_pml::ob1::{
-    Buffer, CommId, CommSpec, Completion, Config, Mode, Ob1, Payload, PmlError, ReqId, Source,
-    Started, Status, TagMatch,
-};
-use oracle::{Fate, Message, MessageNumber, Oracle, Receive, ReceiveNumber};
+use ironweave_pml::ob1::{CommId, CommSpec, Completion, Config, Ob1, PmlError, ReqId, Status};
+use oracle::{Fate, MessageNumber, Oracle, ReceiveNumber};
 use rail::Rail;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sabotage::Saboteur;
@@ -492,200 +490,6 @@ impl World {
     fn retire(&mut self, process: &mut Process, memory: &Use) {
         for &piece in memory.pieces() {
             process.arena.retire(piece);
-        }
-    }
-
-    /// Starts a random operation.
-    fn operate(&mut self, process: &mut Process) -> Verdict {
-        let at = process.rng.random_range(0..process.comms.len());
-        let (group, comm) = (process.comms[at].group, process.comms[at].id);
-        match process.rng.random_range(0..100) {
-            0..46 => self.send(process, group, comm),
-            46..88 => self.recv(process, group, comm),
-            88..93 => self.probe(process, group, comm),
-            93..97 => self.mprobe(process, group, comm),
-            97..99 => {
-                self.cancel_some(process, 100);
-                Ok(())
-            }
-            _ => {
-                process.engine.ack_failed(comm);
-                Ok(())
-            }
-        }
-    }
-
-    fn length(&self, rng: &mut SmallRng) -> usize {
-        match rng.random_range(0..100) {
-            0..60 => rng.random_range(0..200),
-            60..97 => self.plan.borders[rng.random_range(0..self.plan.borders.len())],
-            _ => rng.random_range(0..LONGEST),
-        }
-    }
-
-    /// Memory for a request: one piece, or a few.
-    fn memory(process: &mut Process, len: usize) -> Use {
-        if process.rng.random_range(0..8) != 0 {
-            return Use::One(process.arena.take(len));
-        }
-        let (mut a, mut b) = (process.rng.random_range(0..=len), process.rng.random_range(0..=len));
-        if a > b {
-            std::mem::swap(&mut a, &mut b);
-        }
-        Use::List([a, b - a, len - b].map(|len| process.arena.take(len)).to_vec())
-    }
-
-    fn send(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
-        let members = &self.plan.groups[group];
-        let dest = process.rng.random_range(0..members.len());
-        let to = members[dest];
-        let len = self.length(&mut process.rng);
-        let mode = match process.rng.random_range(0..10) {
-            0..6 => Mode::Standard,
-            6..8 => Mode::Synchronous,
-            _ => Mode::Buffered,
-        };
-        let tag = process.rng.random_range(0..TAGS);
-        if !process.engine.knows_peer(Peer(to))
-            && let Err(error) = process.engine.add_peer(Peer(to), &self.addresses[to as usize])
-        {
-            let dead = self.is_dead[to as usize];
-            return if dead { Ok(()) } else { Err(format!("no way to {to}: {error}")) };
-        }
-        let message = Message {
-            comm: group as u16,
-            from: process.me,
-            to,
-            tag,
-            len: len as u32,
-            number: self.oracle.next_number(to, process.me, group as u16),
-            synchronous: mode == Mode::Synchronous,
-            sent: false,
-            taken_by: None,
-        };
-        let bytes = self.oracle.content(&message);
-        let memory = Self::memory(process, len);
-        let mut start = 0;
-        for &piece in memory.pieces() {
-            process.arena.write(piece, &bytes[start..start + piece.len as usize]);
-            start += piece.len as usize;
-        }
-        let payload = match &memory {
-            Use::One(piece) => Payload::from(process.arena.source(*piece)),
-            Use::List(pieces) => {
-                Payload::List(pieces.iter().map(|&piece| process.arena.source(piece)).collect())
-            }
-        };
-        let number = self.oracle.send(message);
-        match process.engine.send(comm, mode, &payload, dest as u32, tag) {
-            Ok(Started::Done) => {
-                self.oracle.messages[number as usize].sent = true;
-                self.retire(process, &memory);
-                Ok(())
-            }
-            Ok(Started::Pending(request)) => {
-                process.open.push(Open { request, memory, what: What::Send(number), group });
-                Ok(())
-            }
-            Err(error) => Err(format!("a send to {to} was refused: {error}")),
-        }
-    }
-
-    fn recv(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
-        let members = &self.plan.groups[group];
-        let rank = process.rng.random_range(0..members.len());
-        let (source, from) = match process.rng.random_range(0..3) {
-            0 => (Source::Any, None),
-            _ => (Source::Rank(rank as u32), Some(members[rank])),
-        };
-        let (tag, wanted) = match process.rng.random_range(0..3) {
-            0 => (TagMatch::Any, None),
-            _ => {
-                let tag = process.rng.random_range(0..TAGS);
-                (TagMatch::Tag(tag), Some(tag))
-            }
-        };
-        let capacity = match process.rng.random_range(0..10) {
-            0 => self.length(&mut process.rng),
-            _ => LONGEST,
-        };
-        let blocking = process.rng.random_range(0..5) == 0;
-        let memory = Self::memory(process, capacity);
-        let into = Self::buffer(process, &memory);
-        let posted = if blocking {
-            process.engine.recv_blocking(comm, into, source, tag)
-        } else {
-            process.engine.recv(comm, into, source, tag)
-        };
-        let request = posted.map_err(|error| format!("a receive was refused: {error}"))?;
-        let receive =
-            Receive { comm: group as u16, at: process.me, from, tag: wanted, fate: Fate::Open };
-        let receive = self.oracle.post(receive);
-        let what = What::Recv { receive, capacity, blocking, cancelled: false };
-        process.open.push(Open { request, memory, what, group });
-        Ok(())
-    }
-
-    fn buffer(process: &Process, memory: &Use) -> Buffer {
-        match memory {
-            Use::One(piece) => Buffer::from(process.arena.target(*piece)),
-            Use::List(pieces) => {
-                Buffer::List(pieces.iter().map(|&piece| process.arena.target(piece)).collect())
-            }
-        }
-    }
-
-    fn probe(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
-        match process.engine.probe(comm, Source::Any, TagMatch::Any) {
-            Ok(None) => Ok(()),
-            Ok(Some(status)) => {
-                let from = self.plan.groups[group][status.source as usize];
-                let there = self.oracle.messages.iter().any(|m| {
-                    m.taken_by.is_none()
-                        && (m.comm, m.from, m.to) == (group as u16, from, process.me)
-                        && (m.tag, m.len as usize) == (status.tag, status.count_bytes)
-                });
-                if there { Ok(()) } else { Err(format!("probed {status:?}, which nobody sent")) }
-            }
-            Err(error) => self.probe_failed(process, group, &error),
-        }
-    }
-
-    fn probe_failed(&self, process: &Process, group: usize, error: &PmlError) -> Verdict {
-        let members = &self.plan.groups[group];
-        match error {
-            PmlError::ProcFailed { rank }
-                if process.known_dead.contains(&members[*rank as usize]) =>
-            {
-                Ok(())
-            }
-            other => Err(format!("a probe ended with {other}")),
-        }
-    }
-
-    /// Takes a message out of the queues and receives it.
-    fn mprobe(&mut self, process: &mut Process, group: usize, comm: CommId) -> Verdict {
-        match process.engine.mprobe(comm, Source::Any, TagMatch::Any) {
-            Ok(None) => Ok(()),
-            Ok(Some((message, status))) => {
-                let capacity = status.count_bytes;
-                let memory = Self::memory(process, capacity);
-                let into = Self::buffer(process, &memory);
-                let request = process.engine.mrecv(message, into);
-                let request = request.map_err(|error| format!("mrecv was refused: {error}"))?;
-                let receive = Receive {
-                    comm: group as u16,
-                    at: process.me,
-                    from: Some(self.plan.groups[group][status.source as usize]),
-                    tag: Some(status.tag),
-                    fate: Fate::Open,
-                };
-                let receive = self.oracle.post(receive);
-                let what = What::Recv { receive, capacity, blocking: false, cancelled: false };
-                process.open.push(Open { request, memory, what, group });
-                Ok(())
-            }
-            Err(error) => self.probe_failed(process, group, &error),
         }
     }
 
