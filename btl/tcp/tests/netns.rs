@@ -10,7 +10,7 @@ use ironweave_btl::{Address, Btl, Cause, EndpointState, Peer, Scope};
 use ironweave_btl_tcp::TcpConfig;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Says to the program that it is the other host's process.
 const ROLE: &str = "IRONWEAVE_TCP_TEST_OTHER_HOST";
@@ -45,7 +45,24 @@ impl Cable {
         ip(&format!("-n {namespace} link set {far} name eth7"))?;
         ip(&format!("-n {namespace} link set eth7 up"))?;
         ip(&format!("-n {namespace} link set lo up"))?;
+        // Until then the kernel does not call them running, and they are not used.
+        cable.wait_for(&["link", "show", "dev", near]);
+        cable.wait_for(&["-n", namespace, "link", "show", "dev", "eth7"]);
         Ok(cable)
+    }
+
+    /// Waits until `ip` shows that the interface has a carrier.
+    fn wait_for(&self, show: &[&str]) {
+        let start = Instant::now();
+        loop {
+            let output = Command::new("ip").args(show).output().expect("ip worked before");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            if text.contains("state UP") {
+                return;
+            }
+            assert!(start.elapsed() < common::WATCHDOG, "no carrier: {text}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn pull(&self) {
