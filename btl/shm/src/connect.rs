@@ -19,8 +19,10 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Diallers that may be in mid-handshake at a time; others wait in the kernel.
+/// Diallers that may be in mid-handshake at a time.
 const STRANGERS: usize = 1024;
+/// Diallers taken in by one look at the sockets.
+const ACCEPTED_AT_ONCE: usize = 64;
 /// How long to wait before dialling again.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -79,9 +81,10 @@ impl Shm {
         self.bells[session.bell as usize] = None;
     }
 
-    /// Takes diallers in, as far as the table has room.
+    /// Takes diallers in. When the table is full the oldest has to go: a member of the job dials again, and a
+    /// stranger that says nothing cannot keep others out.
     pub(crate) fn accept(&mut self) {
-        while self.strangers.len() < STRANGERS {
+        for _ in 0..ACCEPTED_AT_ONCE {
             let socket = match socket::accept(&self.listener) {
                 Ok(Some(socket)) => socket,
                 Ok(None) => return,
@@ -90,6 +93,13 @@ impl Shm {
                     return;
                 }
             };
+            if self.strangers.len() == STRANGERS {
+                let oldest = self.strangers.iter().next().map(|(key, _)| key);
+                if let Some(stranger) = oldest.map(|key| self.strangers.remove(key)) {
+                    self.forget(&stranger.socket);
+                    self.counters.rejected.add(1);
+                }
+            }
             let refused = match socket::identify(&socket) {
                 Ok(Some((pid, process))) => {
                     let key = self.strangers.vacant_key();
@@ -109,7 +119,7 @@ impl Shm {
             tracing::warn!(refused, "turned a dialler away");
             self.counters.rejected.add(1);
         }
-        // The listener stays readable; the kernel keeps the others until a slot is free.
+        // The kernel keeps the others until the next look.
         self.urgent = true;
     }
 

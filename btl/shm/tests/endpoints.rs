@@ -315,6 +315,29 @@ fn strangers_are_refused_and_counted() {
 }
 
 #[test]
+fn the_silent_do_not_keep_others_out() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let (mut a, mut b) = (Node::new(0), Node::new(1));
+    let address = a.shm.address();
+    let name = SocketAddrUnix::new_abstract_name(&address.bytes[33..]).unwrap();
+    let mut silent = vec![];
+    for _ in 0..1100 {
+        let flags = SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+                .unwrap();
+        // The kernel's queue may be shorter than this: let it be emptied.
+        while rustix::net::connect(&socket, &name).is_err() {
+            a.turn();
+        }
+        silent.push(socket);
+    }
+    b.connect(0, &a);
+    until(&mut [&mut a, &mut b], "up", |n| n[0].log.events.len() + n[1].log.events.len() == 2);
+    assert!(a.shm.counters().rejected.get() > 0, "the oldest had to go");
+}
+
+#[test]
 fn addresses_that_cannot_be_reached() {
     let mut a = Node::new(0);
     let good = Node::new(1).shm.address();
