@@ -159,10 +159,15 @@ impl Engine {
 
     #[inline]
     fn frame(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
+        match wire::decode_match(header) {
+            Some(envelope) => self.arrive_match(rail, from, &envelope, header, payload),
+            None => self.frame_other(rail, from, header, payload),
+        }
+    }
+
+    #[inline(never)]
+    fn frame_other(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
         match wire::decode(header, payload.len()) {
-            Ok(Frame::Match(envelope)) => {
-                self.arrive_match(rail, from, &envelope, header, payload);
-            }
             Ok(frame) => self.frame_rare(rail, from, frame, header, payload),
             Err(what) => self.malformed(from, what),
         }
