@@ -29,6 +29,9 @@ struct Arguments {
     /// Operations that each process starts.
     #[arg(long, default_value_t = 16)]
     operations: u32,
+    /// Lose rails between living processes, too.
+    #[arg(long)]
+    losses: bool,
 }
 
 fn main() -> ExitCode {
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
     let (mut done, mut failed) = (0, 0);
     let (mut messages, mut events, mut deaths, mut ended) = (0, 0, 0, 0);
     for seed in seeds {
-        match sim::run(seed, arguments.ranks, arguments.operations) {
+        match sim::run(seed, arguments.ranks, arguments.operations, arguments.losses) {
             Ok(summary) => {
                 messages += summary.messages;
                 events += summary.events;

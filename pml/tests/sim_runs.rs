@@ -5,7 +5,7 @@ mod sim;
 #[test]
 fn small_worlds_keep_the_laws() {
     for seed in 0..60 {
-        if let Err(why) = sim::run(seed, 24, 30) {
+        if let Err(why) = sim::run(seed, 24, 30, false) {
             panic!("{why}");
         }
     }
@@ -13,8 +13,8 @@ fn small_worlds_keep_the_laws() {
 
 #[test]
 fn a_seed_replays_exactly() {
-    let once = sim::run(3, 16, 20).expect("the laws hold");
-    let again = sim::run(3, 16, 20).expect("the laws hold");
+    let once = sim::run(3, 16, 20, false).expect("the laws hold");
+    let again = sim::run(3, 16, 20, false).expect("the laws hold");
     assert_eq!(format!("{once:?}"), format!("{again:?}"));
 }
 

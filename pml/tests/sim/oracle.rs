@@ -161,8 +161,13 @@ impl Oracle {
         Err(format!("receive {receive} ended twice: {before:?}, then {fate:?}"))
     }
 
-    /// What must hold when all is over. `alive` tells who was never killed.
-    pub fn judge(&self, alive: impl Fn(u32) -> bool) -> Result<(), String> {
+    /// What must hold when all is over. `alive` tells who was never killed, `apart` which two were cut off from each
+    /// other for good: between those messages may be lost.
+    pub fn judge(
+        &self,
+        alive: impl Fn(u32) -> bool,
+        apart: impl Fn(u32, u32) -> bool,
+    ) -> Result<(), String> {
         // Receives that ended with a death may have taken a message that nobody saw.
         let mut failed: BTreeMap<(u32, u16), Vec<ReceiveNumber>> = BTreeMap::new();
         for (number, receive) in (0..).zip(&self.receives) {
@@ -179,7 +184,7 @@ impl Oracle {
             }
             let none = Vec::new();
             let failed = failed.get(&(to, comm)).unwrap_or(&none);
-            self.judge_stream(stream, alive(from), failed)?;
+            self.judge_stream(stream, alive(from) && !apart(from, to), failed)?;
         }
         Ok(())
     }
@@ -236,9 +241,14 @@ impl Oracle {
     }
 
     /// A synchronous send is complete: its receive must have been posted.
-    pub fn unmatched_synchronous(&self, alive: impl Fn(u32) -> bool) -> Option<&Message> {
+    pub fn unmatched_synchronous(
+        &self,
+        alive: impl Fn(u32) -> bool,
+        apart: impl Fn(u32, u32) -> bool,
+    ) -> Option<&Message> {
         self.messages.iter().find(|m| {
-            m.synchronous && m.sent && m.taken_by.is_none() && alive(m.to) && alive(m.from)
+            let lives = alive(m.to) && alive(m.from) && !apart(m.from, m.to);
+            m.synchronous && m.sent && m.taken_by.is_none() && lives
         })
     }
 }
@@ -282,7 +292,7 @@ mod tests {
         let (a, b) = (receive(&mut oracle, Some(5)), receive(&mut oracle, Some(5)));
         take(&mut oracle, a, 1).expect("it was sent");
         take(&mut oracle, b, 0).expect("it was sent");
-        oracle.judge(|_| true).expect_err("the second message overtook the first");
+        oracle.judge(|_| true, |_, _| false).expect_err("the second message overtook the first");
     }
 
     #[test]
@@ -292,7 +302,7 @@ mod tests {
             let (a, b) = (receive(&mut oracle, tag), receive(&mut oracle, Some(5)));
             take(&mut oracle, a, 1).expect("it was sent");
             take(&mut oracle, b, 0).expect("it was sent");
-            assert_eq!(oracle.judge(|_| true).is_ok(), legal);
+            assert_eq!(oracle.judge(|_| true, |_, _| false).is_ok(), legal);
         }
     }
 
@@ -301,7 +311,7 @@ mod tests {
         let mut oracle = stream(&[5, 5]);
         let (a, b) = (receive(&mut oracle, Some(5)), receive(&mut oracle, Some(5)));
         take(&mut oracle, a, 0).expect("it was sent");
-        oracle.judge(|_| true).expect_err("a message was lost, a receive is open");
+        oracle.judge(|_| true, |_, _| false).expect_err("a message was lost, a receive is open");
         take(&mut oracle, b, 0).expect_err("taken twice");
         let mut bytes = oracle.content(&oracle.messages[1]);
         bytes[6] ^= 1;

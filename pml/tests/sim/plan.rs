@@ -15,6 +15,8 @@ pub struct Plan {
     pub operations: u32,
     pub rails: Vec<RailModel>,
     pub chaos: bool,
+    /// Rails between the living are lost, too.
+    pub losses: bool,
     /// Communicators; each process is in a few.
     pub groups: Vec<Group>,
     pub kills: Vec<(u64, u32)>,
@@ -111,6 +113,7 @@ impl Plan {
             operations,
             rails,
             chaos,
+            losses: false,
             groups,
             kills,
             cuts,
@@ -121,6 +124,7 @@ impl Plan {
     }
 
     pub fn chaos_plan(&self, process: u32, rail: usize) -> ChaosPlan {
-        ChaosPlan::benign(self.seed ^ u64::from(process) << 8 ^ rail as u64)
+        let benign = ChaosPlan::benign(self.seed ^ u64::from(process) << 8 ^ rail as u64);
+        if self.losses { ChaosPlan { lose_rail: 2, losses_max: 2, ..benign } } else { benign }
     }
 }

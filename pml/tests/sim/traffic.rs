@@ -61,7 +61,7 @@ impl World {
         if !process.engine.knows_peer(Peer(to))
             && let Err(error) = process.engine.add_peer(Peer(to), &self.addresses[to as usize])
         {
-            let dead = self.is_dead[to as usize];
+            let dead = self.is_dead[to as usize] || self.are_apart(process.me, to);
             return if dead { Ok(()) } else { Err(format!("no way to {to}: {error}")) };
         }
         let message = Message {
