@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // lends memory: see `lend`
 
 use crate::message::{Element, ElementMut, Source, Status, Tag};
-use crate::threading::{Handle, Operation, Single, Threading, Ticket};
+use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Result, Scope, lend};
 use ironweave_pml::ob1::{CommId, MessageId, Mode, Started};
 use std::fmt;
@@ -105,10 +105,10 @@ impl<T: Threading> Comm<T> {
     }
 
     fn send_bytes(&self, mode: Mode, bytes: &[u8], dest: u32, tag: i32) -> Result<()> {
-        // SAFETY: `complete` below returns only when the engine gave the payload back.
+        // SAFETY: `finish` below returns only when the engine gave the payload back.
         let data = unsafe { lend::payload(bytes) };
-        let send = Operation::Send { comm: self.id, mode, data, dest, tag };
-        self.handle.complete(send).map(drop)
+        let ticket = self.handle.send(self.id, mode, data, dest, tag)?;
+        self.handle.finish(&ticket).map(drop)
     }
 
     /// Receives into `buffer` (`MPI_Recv`); a shorter message fills its beginning.
@@ -137,10 +137,10 @@ impl<T: Threading> Comm<T> {
         tag: impl Into<Tag>,
     ) -> Result<Status> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
-        // SAFETY: `complete` below returns only when the engine gave the buffer back.
+        // SAFETY: `finish` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
-        let recv = Operation::Recv { comm: self.id, into, source, tag, blocking: true };
-        self.handle.complete(recv)
+        let ticket = self.handle.recv(self.id, into, source, tag, true)?;
+        self.handle.finish(&ticket)
     }
 
     /// Sends and receives at once (`MPI_Sendrecv`): cannot deadlock with others that do the same.
@@ -162,22 +162,19 @@ impl<T: Threading> Comm<T> {
         // SAFETY: both `finish` calls below return only when the engine gave the memory back.
         let (into, data) =
             unsafe { (lend::buffer(buffer.as_mut_bytes()), lend::payload(data.as_bytes())) };
-        let recv = Operation::Recv { comm: self.id, into, source, tag, blocking: true };
-        let send =
-            Operation::Send { comm: self.id, mode: Mode::Standard, data, dest, tag: send_tag };
-        let receiving = self.handle.start(recv)?;
-        let sending = match self.handle.start(send) {
+        let receiving = self.handle.recv(self.id, into, source, tag, true)?;
+        let sending = match self.handle.send(self.id, Mode::Standard, data, dest, send_tag) {
             Ok(sending) => sending,
             Err(error) => {
                 self.abandon(&receiving);
                 return Err(error);
             }
         };
-        let sent = self.finish(&sending);
+        let sent = self.handle.finish(&sending);
         if sent.is_err() {
             self.cancel(&receiving);
         }
-        let received = self.finish(&receiving);
+        let received = self.handle.finish(&receiving);
         match sent {
             Ok(_) => received,
             Err(error) => Err(received.err().unwrap_or(error)),
@@ -282,12 +279,6 @@ impl<T: Threading> Comm<T> {
         self.handle.with(|engine| Ok(engine.pml.ack_failed(self.id)))
     }
 
-    /// Waits for the end of an operation of a blocking call.
-    #[inline]
-    fn finish(&self, ticket: &<T::Handle as Handle>::Ticket) -> Result<Status> {
-        self.handle.wait(|engine| ticket.poll(engine))
-    }
-
     /// Cancels a receive that no longer makes sense; it still has to be finished.
     fn cancel(&self, ticket: &<T::Handle as Handle>::Ticket) {
         // Poisoned: nothing moves any more anyway. Still queued: nobody could have matched it.
@@ -303,7 +294,7 @@ impl<T: Threading> Comm<T> {
     /// Cancels a receive and waits for its end, whatever that is.
     fn abandon(&self, ticket: &<T::Handle as Handle>::Ticket) {
         self.cancel(ticket);
-        let _ = self.finish(ticket);
+        let _ = self.handle.finish(ticket);
     }
 }
 

@@ -161,14 +161,52 @@ impl Engine {
     /// The end of a request; `None` while it is under way.
     #[inline]
     pub(crate) fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
-        if let Some(status) = self.pml.take_done(request) {
-            return Some(Ok(status.into()));
+        match self.pml.take_done(request) {
+            Some(status) => Some(Ok(status.into())),
+            None if self.pml.is_complete(request) => self.poll_rare(request),
+            None => None,
         }
-        if !self.pml.is_complete(request) {
-            return None;
-        }
+    }
+
+    /// Sends, errors, cancellations: whatever the short cut for receives does not know.
+    #[cold]
+    fn poll_rare(&mut self, request: ReqId) -> Option<Result<Status>> {
         let completion = self.pml.test(request)?;
         Some(completion.result.map(|()| completion.status.into()).map_err(Error::from))
+    }
+
+    /// Drives the stack to the end of a request.
+    #[inline]
+    pub(crate) fn wait_for(&mut self, request: ReqId) -> Result<Status> {
+        // The usual end, apart: its status goes to the caller without a detour.
+        if let Some(status) = self.pml.take_done(request) {
+            return Ok(status.into());
+        }
+        let mut idle = Idle::new(self.spin, self.watchdog);
+        loop {
+            if self.pml.is_complete(request) {
+                if let Some(status) = self.pml.take_done(request) {
+                    return Ok(status.into());
+                }
+                if let Some(ended) = self.poll_rare(request) {
+                    return ended;
+                }
+            }
+            self.step(&mut idle);
+        }
+    }
+
+    /// One round of a wait.
+    #[inline]
+    fn step(&mut self, idle: &mut Idle) {
+        match self.progress() {
+            0 => {
+                if idle.pause() {
+                    self.dump_to_stderr();
+                }
+            }
+            _ => idle.reset(),
+        }
     }
 
     /// Drives the stack until `done` has an answer.
@@ -179,14 +217,7 @@ impl Engine {
             if let Some(answer) = done(self) {
                 return answer;
             }
-            match self.progress() {
-                0 => {
-                    if idle.pause() {
-                        self.dump_to_stderr();
-                    }
-                }
-                _ => idle.reset(),
-            }
+            self.step(&mut idle);
         }
     }
 

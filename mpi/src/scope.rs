@@ -6,7 +6,7 @@
 #![allow(unsafe_code)] // lends memory: see `lend`
 
 use crate::message::{Element, ElementMut, Source, Status, Tag};
-use crate::threading::{Handle, Operation, Single, Threading, Ticket};
+use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Comm, Error, Result, lend};
 use ironweave_pml::ob1::{Mode, ReqId, Started};
 use std::cell::RefCell;
@@ -209,8 +209,8 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     ) -> Result<Request<'scope, 'env, (), T>> {
         // SAFETY: `close` waits for the end of the operation before `'scope` ends.
         let data = unsafe { lend::payload(bytes) };
-        let send = Operation::Send { comm: self.comm.id(), mode, data, dest, tag };
-        self.start(send, ())
+        let ticket = self.comm.handle().send(self.comm.id(), mode, data, dest, tag)?;
+        Ok(self.track(ticket, ()))
     }
 
     /// Starts a receive (`MPI_Irecv`).
@@ -227,19 +227,15 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
         // SAFETY: as in `start_send`; and `buffer` is out of everybody's reach until the request ended.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
-        let recv = Operation::Recv { comm: self.comm.id(), into, source, tag, blocking: false };
-        self.start(recv, buffer)
+        let ticket = self.comm.handle().recv(self.comm.id(), into, source, tag, false)?;
+        Ok(self.track(ticket, buffer))
     }
 
+    /// Remembers an operation until somebody has seen its end.
     #[inline]
-    fn start<B>(
-        &'scope self,
-        operation: Operation,
-        buffer: B,
-    ) -> Result<Request<'scope, 'env, B, T>> {
-        let ticket = self.comm.handle().start(operation)?;
+    fn track<B>(&'scope self, ticket: Ticketed<T>, buffer: B) -> Request<'scope, 'env, B, T> {
         let slot = self.open.borrow_mut().insert(Slot::Once(ticket.clone()));
-        Ok(Request { scope: self, state: Progress::Open(ticket, slot), buffer })
+        Request { scope: self, state: Progress::Open(ticket, slot), buffer }
     }
 
     /// Waits until all requests are complete (`MPI_Waitall`).

@@ -14,14 +14,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
-/// An operation that can wait in the queue.
-pub enum Operation {
+/// An operation that can wait in the queue of [`Multiple`].
+enum Operation {
     Send { comm: CommId, mode: Mode, data: Payload, dest: u32, tag: i32 },
     Recv { comm: CommId, into: Buffer, source: Source, tag: TagMatch, blocking: bool },
 }
 
 impl Operation {
-    #[inline]
     fn start(self, engine: &mut Engine) -> Result<Started> {
         match self {
             Operation::Send { comm, mode, data, dest, tag } => {
@@ -80,15 +79,28 @@ pub trait Handle: Clone {
     /// nobody gets at it any more: memory lent to it is then out of its reach for good.
     fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R>;
 
-    /// Starts `operation` now, or hands it to the thread that drives the engine.
-    fn start(&self, operation: Operation) -> Result<Self::Ticket>;
+    /// Starts a send now, or hands it to the thread that drives the engine.
+    fn send(
+        &self,
+        comm: CommId,
+        mode: Mode,
+        data: Payload,
+        dest: u32,
+        tag: i32,
+    ) -> Result<Self::Ticket>;
 
-    /// Starts `operation` and drives the engine to its end.
-    #[inline]
-    fn complete(&self, operation: Operation) -> Result<Status> {
-        let ticket = self.start(operation)?;
-        self.wait(|engine| ticket.poll(engine))
-    }
+    /// Starts a receive now, or hands it to the thread that drives the engine.
+    fn recv(
+        &self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Result<Self::Ticket>;
+
+    /// Drives the engine to the end of an operation.
+    fn finish(&self, ticket: &Self::Ticket) -> Result<Status>;
 
     /// Drives the engine until `done` has an answer.
     fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R>;
@@ -167,16 +179,42 @@ impl Handle for SingleHandle {
     }
 
     #[inline]
-    fn start(&self, operation: Operation) -> Result<Started> {
-        self.with(|engine| operation.start(engine))
+    fn send(
+        &self,
+        comm: CommId,
+        mode: Mode,
+        data: Payload,
+        dest: u32,
+        tag: i32,
+    ) -> Result<Started> {
+        self.with(|engine| engine.resolving(|pml| pml.send(comm, mode, &data, dest, tag)))
     }
 
     #[inline]
-    fn complete(&self, operation: Operation) -> Result<Status> {
-        self.with(|engine| match operation.start(engine)? {
-            Started::Done => Ok(Status::SENT),
-            Started::Pending(request) => engine.wait(|engine| engine.poll(request)),
+    fn recv(
+        &self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Result<Started> {
+        self.with(|engine| {
+            let request = if blocking {
+                engine.pml.recv_blocking(comm, into, source, tag)
+            } else {
+                engine.pml.recv(comm, into, source, tag)
+            };
+            Ok(Started::Pending(request?))
         })
+    }
+
+    #[inline]
+    fn finish(&self, ticket: &Started) -> Result<Status> {
+        match *ticket {
+            Started::Done => Ok(Status::SENT),
+            Started::Pending(request) => self.with(|engine| engine.wait_for(request)),
+        }
     }
 
     #[inline]
@@ -203,6 +241,21 @@ struct Posted {
 }
 
 impl Shared {
+    fn start(&self, operation: Operation) -> Result<Posting> {
+        match self.engine.try_lock() {
+            Ok(mut engine) => {
+                self.drain(&mut engine);
+                operation.start(&mut engine).map(Posting::Started)
+            }
+            Err(TryLockError::WouldBlock) => {
+                let slot = Arc::new(OnceLock::new());
+                self.posted.push(Posted { operation, slot: Arc::clone(&slot) });
+                Ok(Posting::Queued(slot))
+            }
+            Err(TryLockError::Poisoned(_)) => Err(Error::Poisoned),
+        }
+    }
+
     /// Starts what other threads posted, in the order in which each posted it.
     fn drain(&self, engine: &mut Engine) {
         while let Some(Posted { operation, slot }) = self.posted.pop() {
@@ -231,19 +284,30 @@ impl Handle for MultipleHandle {
         call(&mut engine)
     }
 
-    fn start(&self, operation: Operation) -> Result<Posting> {
-        match self.0.engine.try_lock() {
-            Ok(mut engine) => {
-                self.0.drain(&mut engine);
-                operation.start(&mut engine).map(Posting::Started)
-            }
-            Err(TryLockError::WouldBlock) => {
-                let slot = Arc::new(OnceLock::new());
-                self.0.posted.push(Posted { operation, slot: Arc::clone(&slot) });
-                Ok(Posting::Queued(slot))
-            }
-            Err(TryLockError::Poisoned(_)) => Err(Error::Poisoned),
-        }
+    fn send(
+        &self,
+        comm: CommId,
+        mode: Mode,
+        data: Payload,
+        dest: u32,
+        tag: i32,
+    ) -> Result<Posting> {
+        self.0.start(Operation::Send { comm, mode, data, dest, tag })
+    }
+
+    fn recv(
+        &self,
+        comm: CommId,
+        into: Buffer,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Result<Posting> {
+        self.0.start(Operation::Recv { comm, into, source, tag, blocking })
+    }
+
+    fn finish(&self, ticket: &Posting) -> Result<Status> {
+        self.wait(|engine| ticket.poll(engine))
     }
 
     fn wait<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
