@@ -125,6 +125,8 @@ pub struct World {
     dead: Vec<u32>,
     /// Pairs of the living between which a rail was lost, the lower first.
     apart: BTreeSet<(u32, u32)>,
+    /// Those of them whose owners give up.
+    parted: BTreeSet<(u32, u32)>,
     /// By process: whether it was killed.
     is_dead: Vec<bool>,
     busy: u32,
@@ -194,6 +196,7 @@ impl World {
             oracle: Oracle::new(plan.seed),
             dead: Vec::new(),
             apart: BTreeSet::new(),
+            parted: BTreeSet::new(),
             is_dead: vec![false; plan.ranks as usize],
             busy: plan.ranks,
             draining: false,
@@ -377,7 +380,8 @@ impl World {
     /// A rail between the living was lost. Their owners give up on each other, each in its time.
     fn part(&mut self, process: &mut Process, peer: u32) {
         let me = process.me;
-        if !self.apart.insert((me.min(peer), me.max(peer))) {
+        self.apart.insert((me.min(peer), me.max(peer)));
+        if !self.parted.insert((me.min(peer), me.max(peer))) {
             return;
         }
         let now = self.net.now_ns();
