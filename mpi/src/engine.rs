@@ -33,7 +33,17 @@ pub struct Engine {
     watchdog: Option<Duration>,
     /// Suspects nobody has judged yet, and since when.
     suspected: Vec<(Peer, Instant)>,
+    /// Requests that ended because a rail was lost under them, until it is known why.
+    held: Vec<Held>,
+    /// How long nobody may say anything about a suspect, or a lost rail.
     patience: Duration,
+}
+
+/// A request whose outcome depends on whether its peer is dead.
+struct Held {
+    request: ReqId,
+    peer: Peer,
+    since: Instant,
 }
 
 impl Engine {
@@ -55,6 +65,7 @@ impl Engine {
             finalized: false,
             watchdog: open::watchdog(),
             suspected: Vec::new(),
+            held: Vec::new(),
             patience: job.params().duration("rte_suspect_timeout"),
             job,
         };
@@ -163,7 +174,9 @@ impl Engine {
     pub(crate) fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
         match self.pml.take_done(request) {
             Some(status) => Some(Ok(status.into())),
-            None if self.pml.is_complete(request) => self.poll_rare(request),
+            None if self.pml.is_complete(request) || !self.held.is_empty() => {
+                self.poll_rare(request)
+            }
             None => None,
         }
     }
@@ -171,8 +184,35 @@ impl Engine {
     /// Sends, errors, cancellations: whatever the short cut for receives does not know.
     #[cold]
     fn poll_rare(&mut self, request: ReqId) -> Option<Result<Status>> {
+        if let Some(at) = self.held.iter().position(|held| held.request == request) {
+            return self.release(at);
+        }
         let completion = self.pml.test(request)?;
-        Some(completion.result.map(|()| completion.status.into()).map_err(Error::from))
+        match completion.result {
+            Ok(()) => Some(Ok(completion.status.into())),
+            Err(PmlError::RailLost(Fault { peer: Some(peer), .. })) => {
+                // One of several rails went under the message: is the process dead, or only the link?
+                self.held.push(Held { request, peer, since: Instant::now() });
+                None
+            }
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+
+    /// What became of a message under which a rail was lost, once somebody knows.
+    #[cold]
+    fn release(&mut self, at: usize) -> Option<Result<Status>> {
+        let Held { peer, since, .. } = self.held[at];
+        let ended = if self.failures.contains(peer.0) {
+            Error::ProcFailed { rank: peer.0 } // the world is the only communicator, so far
+        } else if since.elapsed() >= self.patience {
+            let fault = Fault::rail(peer, Cause::Disconnected);
+            PmlError::RailLost(fault).into()
+        } else {
+            return None;
+        };
+        self.held.swap_remove(at);
+        Some(Err(ended))
     }
 
     /// Drives the stack to the end of a request.
@@ -184,13 +224,8 @@ impl Engine {
         }
         let mut idle = Idle::new(self.spin, self.watchdog);
         loop {
-            if self.pml.is_complete(request) {
-                if let Some(status) = self.pml.take_done(request) {
-                    return Ok(status.into());
-                }
-                if let Some(ended) = self.poll_rare(request) {
-                    return ended;
-                }
+            if let Some(ended) = self.poll(request) {
+                return ended;
             }
             self.step(&mut idle);
         }

@@ -117,10 +117,10 @@ fn a_job_of_one_talks_to_itself() {
 fn kills_at_random_moments() {
     let seeds = match std::env::var("IW_SEED") {
         Ok(seed) => vec![seed.parse::<u64>().expect("IW_SEED is a number")],
-        Err(_) => (0..12).collect(),
+        Err(_) => (0..10).collect(),
     };
     for seed in seeds {
-        for transport in [SHM, TCP] {
+        for transport in [SHM, TCP, STRIPED] {
             println!(
                 "replay with IW_SEED={seed} cargo nextest run -p ironweave kills_at_random_moments"
             );

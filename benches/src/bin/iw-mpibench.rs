@@ -28,7 +28,7 @@ struct Options {
     /// Do not probe the cores between blocks.
     #[arg(long)]
     no_probe: bool,
-    /// TEST:SIZE[xITERS][,SIZE[xITERS]…]; TEST is latency, multi_lat, bw, bibw, mbw_mr or exchange.
+    /// `TEST:SIZE[xITERS][,SIZE[xITERS]…]`; TEST is latency, multi_lat, bw, bibw, mbw_mr or exchange.
     #[arg(required = true)]
     specs: Vec<String>,
 }

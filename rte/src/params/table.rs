@@ -63,6 +63,10 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_LIVENESS_FD",
     "IRONWEAVE_MCA",
     "IRONWEAVE_CORES",
+    // what tests and simulations are told: budgets, and the seed to replay
+    "IRONWEAVE_SIM_BUDGET",
+    "IRONWEAVE_FUZZ_SECONDS",
+    "IRONWEAVE_SEED",
     // seconds after which a process that waits in vain tells what it waits for
     "IRONWEAVE_WATCHDOG",
 ];
