@@ -48,6 +48,12 @@ impl Run {
         self.path.split_once("::").map_or(self.path, |(_, name)| name)
     }
 
+    /// The test's name among those of all transports, for lists of allowed skips.
+    fn skipped(&self) -> String {
+        let package = self.package.trim_start_matches("ironweave-btl-");
+        format!("{package}/{}", self.name().replace("::", "/"))
+    }
+
     /// The command that runs this seed again.
     pub(crate) fn replay(&self) -> String {
         format!(
@@ -66,7 +72,7 @@ impl Run {
         watch(self.replay());
         raise_descriptor_limit();
         if let Err(Skip(reason)) = scenario(&self) {
-            println!("SKIP {}: {reason}", self.name());
+            println!("SKIP {}: {reason}", self.skipped());
         }
     }
 
