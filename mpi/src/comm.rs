@@ -331,7 +331,8 @@ impl<T: Threading> Message<T> {
     pub fn recv<E: ElementMut>(self, buffer: &mut [E]) -> Result<Status> {
         // SAFETY: `wait` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
-        let request = self.comm.handle.with(|engine| Ok(engine.pml.mrecv(self.id, into)?))?;
+        let request =
+            self.comm.handle.with(|engine| Ok(engine.pml.mrecv(self.id, into.into())?))?;
         self.comm.handle.wait(|engine| engine.poll(request))
     }
 }

@@ -216,12 +216,17 @@ impl Engine {
     }
 
     /// Drives the stack to the end of a request.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wait_for(&mut self, request: ReqId) -> Result<Status> {
-        // The usual end, apart: its status goes to the caller without a detour.
-        if let Some(status) = self.pml.take_done(request) {
-            return Ok(status.into());
+        // The usual end, apart: its status goes to the caller in registers.
+        match self.pml.take_done(request) {
+            Some(status) => Ok(status.into()),
+            None => self.wait_long(request),
         }
+    }
+
+    #[inline(never)]
+    fn wait_long(&mut self, request: ReqId) -> Result<Status> {
         let mut idle = Idle::new(self.spin, self.watchdog);
         loop {
             if let Some(ended) = self.poll(request) {

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use ironweave_btl::memory::{RecvRegion, SendRegion};
-use ironweave_pml::ob1::{Buffer, Payload};
+use ironweave_pml::ob1::Payload;
 
 /// # Safety
 /// The engine gives the payload back (its request completes, or the engine is poisoned and never runs again) before the
@@ -19,7 +19,7 @@ pub(crate) unsafe fn payload(bytes: &[u8]) -> Payload {
 /// # Safety
 /// As [`payload`], and nobody reads or writes `bytes` until then.
 #[inline]
-pub(crate) unsafe fn buffer(bytes: &mut [u8]) -> Buffer {
+pub(crate) unsafe fn buffer(bytes: &mut [u8]) -> RecvRegion {
     // SAFETY: borrowed exclusively until the engine gave it back, by this function's contract.
-    Buffer::Contiguous(unsafe { RecvRegion::new(bytes.as_mut_ptr(), bytes.len()) })
+    unsafe { RecvRegion::new(bytes.as_mut_ptr(), bytes.len()) }
 }

@@ -73,23 +73,26 @@ impl From<i32> for Tag {
     }
 }
 
-/// What is known of a received or probed message.
+/// What is known of a received or probed message: `source` (the sender's rank in the communicator), `tag`, `bytes` (the
+/// length, of the message for a probe, of what is in the buffer for a receive) and `cancelled` (the receive was cancelled
+/// before it matched; the other fields say nothing then).
+// The engine's own record under another name: it is handed from the request to the caller in one piece.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Status {
-    /// The sender's rank in the communicator.
-    pub source: u32,
-    /// The message's tag.
-    pub tag: i32,
-    /// Length in bytes: of the message for a probe, of what is in the buffer for a receive.
-    pub bytes: usize,
-    /// The receive was cancelled before it matched; the other fields say nothing then.
-    pub cancelled: bool,
+#[repr(transparent)]
+pub struct Status(ob1::Status);
+
+impl std::ops::Deref for Status {
+    type Target = ob1::Status;
+
+    #[inline]
+    fn deref(&self) -> &ob1::Status {
+        &self.0
+    }
 }
 
 impl Status {
     /// The status of a send, which says nothing.
-    pub(crate) const SENT: Status =
-        Status { source: u32::MAX, tag: i32::MIN, bytes: 0, cancelled: false };
+    pub(crate) const SENT: Status = Status(ob1::Status::EMPTY);
 
     /// How many elements of type `T` that is (`MPI_Get_count`).
     ///
@@ -107,11 +110,6 @@ impl Status {
 impl From<ob1::Status> for Status {
     #[inline]
     fn from(status: ob1::Status) -> Self {
-        Status {
-            source: status.source,
-            tag: status.tag,
-            bytes: status.count_bytes,
-            cancelled: status.cancelled,
-        }
+        Status(status)
     }
 }

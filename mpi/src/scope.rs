@@ -217,7 +217,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     ///
     /// # Errors
     /// [`Error::InvalidRank`], [`Error::InvalidTag`]. A failure of the source is told when the request is waited for.
-    #[inline]
+    #[inline(always)]
     pub fn irecv<E: ElementMut>(
         &'scope self,
         buffer: &'scope mut [E],
@@ -232,7 +232,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     }
 
     /// Remembers an operation until somebody has seen its end.
-    #[inline]
+    #[inline(always)]
     fn track<B>(&'scope self, ticket: Ticketed<T>, buffer: B) -> Request<'scope, 'env, B, T> {
         let slot = self.open.borrow_mut().insert(Slot::Once(ticket.clone()));
         Request { scope: self, state: Progress::Open(ticket, slot), buffer }
@@ -337,8 +337,10 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         // only then.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
         let id = self.comm.id();
-        let request =
-            self.comm.handle().with(|engine| Ok(engine.pml.recv_init(id, into, source, tag)?))?;
+        let request = self
+            .comm
+            .handle()
+            .with(|engine| Ok(engine.pml.recv_init(id, into.into(), source, tag)?))?;
         Ok(self.persistent(request, buffer))
     }
 
@@ -369,13 +371,19 @@ impl<B, T: Threading> Request<'_, '_, B, T> {
     /// # Errors
     /// [`Error::ProcFailed`], [`Error::Truncated`], [`Error::Revoked`] end the operation;
     /// [`Error::ProcFailedPending`] (wildcard receives only) does not: acknowledge the failure and wait again, or cancel.
-    #[inline]
+    #[inline(always)]
     pub fn wait(&mut self) -> Result<Status> {
         let outcome = match &self.state {
             Progress::Done(status) => return Ok(*status),
-            Progress::Open(ticket, _) => {
-                self.scope.comm.handle().wait(|engine| ticket.poll(engine))
-            }
+            Progress::Open(ticket, slot) => match self.scope.comm.handle().finish(ticket) {
+                // The usual end goes to the caller without a detour through `note`.
+                Ok(status) => {
+                    self.scope.open.borrow_mut().remove(*slot);
+                    self.state = Progress::Done(status);
+                    return Ok(status);
+                }
+                error => error,
+            },
         };
         self.note(&outcome);
         outcome

@@ -33,7 +33,7 @@ fn main() {
         b.progress();
         let matched = at.elapsed().as_nanos();
         for request in window.drain(..) {
-            black_box(b.take_done(request).expect("complete").count_bytes);
+            black_box(b.take_done(request).expect("complete").bytes);
         }
         let tested = at.elapsed().as_nanos();
         let steps = [posted, sent - posted, matched - sent, tested - matched];
@@ -50,7 +50,7 @@ fn main() {
             while !b.is_complete(request) {
                 b.progress();
             }
-            black_box(b.take_done(request).expect("complete").count_bytes);
+            black_box(b.take_done(request).expect("complete").bytes);
         }
         alone = alone.min(at.elapsed().as_nanos());
     }

@@ -69,7 +69,7 @@ fn every_length_in_every_mode_over_every_protocol() {
                     let completion = world.finish(1, request);
                     let case = format!("{name} {mode:?} {len} bytes, posted first {posted_first}");
                     assert_eq!(completion.result, Ok(()), "{case}");
-                    assert_eq!(completion.status.count_bytes, len, "{case}");
+                    assert_eq!(completion.status.bytes, len, "{case}");
                     assert_eq!((completion.status.source, completion.status.tag), (0, 5));
                     assert!(into.bytes() == pattern(len, seed), "{case}: other bytes");
                     assert_eq!(world.finish_send(0, sent), Ok(()), "{case}");
@@ -106,7 +106,7 @@ fn a_truncated_message_fills_the_buffer_and_no_more() {
                     let (sent_len, capacity) = (len as u64, room as u64);
                     let error = PmlError::Truncated { sent: sent_len, capacity };
                     assert_eq!(completion.result, Err(error), "{name} {len} into {room}");
-                    assert_eq!(completion.status.count_bytes, room);
+                    assert_eq!(completion.status.bytes, room);
                     assert!(into.bytes()[..room] == pattern(len, 3)[..room], "{name}: other bytes");
                     assert!(into.bytes()[room..].iter().all(|&b| b == 0xEE), "{name}: overrun");
                     assert_eq!(world.finish_send(0, sent), Ok(()));
@@ -165,15 +165,15 @@ fn probes_find_and_claim_messages() {
     world.settle();
     let engine = &mut world.engines[1];
     let seen = engine.probe(comm, Source::Rank(0), TagMatch::Tag(4)).expect("no failure");
-    assert_eq!(seen.expect("a message is here").count_bytes, 9);
+    assert_eq!(seen.expect("a message is here").bytes, 9);
     let (first, status) = engine
         .mprobe(comm, Source::Any, TagMatch::Tag(4))
         .expect("no failure")
         .expect("it is here");
-    assert_eq!(status.count_bytes, 9);
+    assert_eq!(status.bytes, 9);
     let (second, status) =
         engine.mprobe(comm, Source::Any, TagMatch::Any).expect("no failure").expect("it is here");
-    assert_eq!(status.count_bytes, long);
+    assert_eq!(status.bytes, long);
     // A receive gets the third, for the others are taken.
     let into = Memory::zeroed(7);
     let third = engine.recv(comm, into.buffer(), Source::Any, TagMatch::Any).expect("right");
@@ -218,12 +218,12 @@ fn persistent_requests_start_again_and_again() {
         let recv = world.engines[1].recv_init(c1, into.buffer(), Source::Any, TagMatch::Tag(2));
         let (send, recv) = (send.expect("right"), recv.expect("right"));
         // Inactive ones answer at once, with nothing.
-        assert_eq!(world.finish(1, recv).status.count_bytes, 0);
+        assert_eq!(world.finish(1, recv).status.bytes, 0);
         for _ in 0..3 {
             world.engines[0].start(send).expect("inactive");
             world.engines[1].start(recv).expect("inactive");
             assert_eq!(world.engines[1].start(recv), Err(PmlError::InvalidRequest));
-            assert_eq!(world.finish(1, recv).status.count_bytes, len);
+            assert_eq!(world.finish(1, recv).status.bytes, len);
             assert_eq!(world.finish(0, send).result, Ok(()));
             assert!(into.bytes() == pattern(len, 1));
         }

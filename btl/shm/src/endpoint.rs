@@ -16,6 +16,8 @@ pub(crate) struct Outgoing {
     /// The peer's inbox, and our bell in it.
     pub(crate) outbox: Inbox,
     pub(crate) bell: u32,
+    /// In which call of `progress` the last frame was sent: several in one are a burst.
+    pub(crate) last_call: u32,
 }
 
 /// Where frames from a peer come from.

@@ -100,6 +100,12 @@ impl Geometry {
     }
 }
 
+/// How far before its next record a writer claims lines, in bytes.
+const WRITE_AHEAD: usize = 512;
+/// How far before its next record a reader in the middle of a burst asks for lines, in bytes. Nearer ones are under
+/// way; asking for lines that the writer has not written yet would take them away from it.
+const READ_AHEAD: usize = 256;
+
 /// Where the next `len` bytes of payload lie in a bulk area of `bulk` bytes: not across its end, and long ones at
 /// the start of a page, which makes copying them up to three times as fast.
 #[inline(always)]
@@ -390,6 +396,14 @@ impl Writer {
         self.shared.settle();
     }
 
+    /// Claims a line that a burst is about to reach, so that its records do not wait for the way to the reader and back.
+    #[inline(always)]
+    pub(crate) fn claim_for_burst(&self) {
+        if self.pos + (WRITE_AHEAD as u64) < self.limit {
+            self.shared.claim(self.at(self.pos + WRITE_AHEAD as u64), 1);
+        }
+    }
+
     /// Whether the reader wants to be told of what was published just now.
     #[inline(always)]
     pub(crate) fn reader_parked(&self) -> bool {
@@ -454,6 +468,12 @@ impl Reader {
     #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
         self.shared.word(self.at(self.pos)).load(Ordering::Acquire) != 0
+    }
+
+    /// Asks for the lines of the records after the next, of which some seem to be there.
+    #[inline(always)]
+    pub(crate) fn fetch_ahead(&self) {
+        self.shared.fetch(self.at(self.pos + READ_AHEAD as u64));
     }
 
     /// Takes the next record, if one is there, and reports what it completes. `Ok(false)`: nothing is there.

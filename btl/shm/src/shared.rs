@@ -123,11 +123,26 @@ mod real {
         pub(crate) fn claim(&self, at: usize, len: usize) {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             for line in (0..len).step_by(64) {
-                // SAFETY: part of x86-64; a hint about an address, in bounds here, that accesses nothing.
+                // SAFETY: a hint about an address, in bounds here, that accesses nothing; processors without
+                // PREFETCHW take it for a NOP.
                 unsafe {
-                    use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-                    _mm_prefetch::<_MM_HINT_ET0>(self.at(at + line, 1).cast());
+                    std::arch::asm!(
+                        "prefetchw [{line}]",
+                        line = in(reg) self.at(at + line, 1),
+                        options(nostack, preserves_flags, readonly)
+                    );
                 }
+            }
+        }
+
+        /// Asks for the line at `at`, which is about to be read.
+        #[inline(always)]
+        pub(crate) fn fetch(&self, at: usize) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: part of x86-64; a hint about an address, in bounds here, that accesses nothing.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(self.at(at, 1).cast());
             }
         }
 
@@ -195,8 +210,8 @@ unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
         1 => unsafe { to.write(from.read()) },
         2..=3 => pair!(u16),
         4..=7 => pair!(u32),
-        8..=15 => pair!(u64),
-        16..=32 => pair!(u128),
+        8..=16 => pair!(u64),
+        17..=32 => pair!(u128),
         // SAFETY: by contract.
         _ => unsafe { std::ptr::copy_nonoverlapping(from, to, len) },
     }
@@ -274,6 +289,8 @@ mod model {
         pub(crate) fn settle(&self) {}
 
         pub(crate) fn claim(&self, _: usize, _: usize) {}
+
+        pub(crate) fn fetch(&self, _: usize) {}
 
         pub(crate) fn with<R>(&self, at: usize, len: usize, read: impl FnOnce(&[u8]) -> R) -> R {
             let mut bytes = Vec::new();

@@ -537,6 +537,10 @@ impl Btl for Shm {
             Ok(()) => {
                 if outgoing.writer.reader_parked() {
                     self.ring_bell(peer);
+                } else if outgoing.last_call == self.calls {
+                    outgoing.writer.claim_for_burst();
+                } else {
+                    outgoing.last_call = self.calls;
                 }
                 self.counters.frames_sent.add(1);
                 self.counters.bytes_sent.add(payload.len() as u64);
@@ -635,7 +639,12 @@ impl Btl for Shm {
             let mut taken = 0;
             let end = loop {
                 match incoming.reader.poll(peer, sink, &self.counters) {
-                    Ok(true) if taken < BURST => taken += 1,
+                    Ok(true) if taken < BURST => {
+                        taken += 1;
+                        if taken > 2 {
+                            incoming.reader.fetch_ahead();
+                        }
+                    }
                     Ok(_) => break Ok(()),
                     Err(malformed) => break Err(malformed),
                 }

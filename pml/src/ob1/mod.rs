@@ -82,6 +82,7 @@ pub use request::{
 };
 
 use engine::Engine;
+use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Address, Armed, Btl, Fault, Peer};
 use peer::RailCaps;
 use persistent::{Activity, Operation, Persistent};
@@ -179,6 +180,31 @@ impl<B: Btl> Ob1<B> {
         tag: TagMatch,
     ) -> Result<ReqId, PmlError> {
         self.post(comm, into, source, tag, false)
+    }
+
+    /// As [`recv`](Ob1::recv), or with `blocking` as [`recv_blocking`](Ob1::recv_blocking), into one piece of memory, which
+    /// stays in registers on the usual way.
+    ///
+    /// # Errors
+    /// As `recv`.
+    #[inline(always)]
+    pub fn recv_into(
+        &mut self,
+        comm: CommId,
+        region: RecvRegion,
+        source: Source,
+        tag: TagMatch,
+        blocking: bool,
+    ) -> Result<ReqId, PmlError> {
+        if let (Source::Rank(rank), TagMatch::Tag(tag)) = (source, tag) {
+            let token = self.engine.post_exact(comm, rank, tag);
+            if token != 0 {
+                let key = Key::from_wire(token);
+                self.engine.recvs[key.slot].lend(region);
+                return Ok(ReqId::recv(key));
+            }
+        }
+        self.post_rare(comm, Buffer::Contiguous(region), source, tag, blocking)
     }
 
     /// The common part of both kinds of receive: the usual case in registers, everything else out of line.

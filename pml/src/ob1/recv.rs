@@ -164,7 +164,7 @@ impl Recv {
         Status {
             source: if let Source::Rank(rank) = self.source { rank } else { Status::ANY },
             tag: if let TagMatch::Tag(tag) = self.tag { tag } else { Status::ANY_TAG },
-            count_bytes: 0,
+            bytes: 0,
             cancelled: false,
         }
     }
@@ -180,7 +180,7 @@ impl Recv {
     pub fn matched(&mut self, peer: Peer, source: u32, tag: i32, length: u64) {
         self.state = RecvState::Matched;
         self.peer = peer;
-        self.status = Status { source, tag, count_bytes: 0, cancelled: false };
+        self.status = Status { source, tag, bytes: 0, cancelled: false };
         self.length = length;
         self.want = length.min(self.buffer.capacity() as u64);
         (self.claimed, self.received, self.held) = (0, 0, 0);
@@ -190,7 +190,7 @@ impl Recv {
     /// The message is found, and all of it is here: matched and complete in one step.
     #[inline]
     pub fn matched_whole(&mut self, source: u32, tag: i32, bytes: &[u8]) {
-        self.status = Status { source, tag, count_bytes: bytes.len(), cancelled: false };
+        self.status = Status { source, tag, bytes: bytes.len(), cancelled: false };
         self.state = RecvState::Complete;
         match &self.buffer {
             Buffer::Contiguous(region) if bytes.len() <= region.len() => region.write(0, bytes),
@@ -203,7 +203,7 @@ impl Recv {
         let fits = bytes.len().min(capacity);
         self.buffer.unpack(0, &bytes[..fits]);
         if fits < bytes.len() {
-            self.status.count_bytes = fits;
+            self.status.bytes = fits;
             let (sent, capacity) = (bytes.len() as u64, capacity as u64);
             self.error = Some(Box::new(PmlError::Truncated { sent, capacity }));
         }
@@ -249,7 +249,7 @@ impl Engine {
             return;
         }
         recv.state = RecvState::Complete;
-        recv.status.count_bytes = recv.received as usize;
+        recv.status.bytes = recv.received as usize;
         if recv.length > recv.want && recv.error.is_none() {
             let error = PmlError::Truncated { sent: recv.length, capacity: recv.want };
             recv.error = Some(Box::new(error));

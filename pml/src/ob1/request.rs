@@ -11,7 +11,9 @@ pub struct ReqId {
 }
 
 /// Which slab a [`ReqId`] points into.
+// As wide as the rest, so that a request's name has no padding and is copied in whole words.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
 pub(super) enum Kind {
     Send,
     Recv,
@@ -79,7 +81,7 @@ pub struct Status {
     /// The message's tag; for a receive that ended before it matched, the tag asked for or [`Status::ANY_TAG`].
     pub tag: i32,
     /// Bytes received (at most the buffer's length); for a probe the length of the message.
-    pub count_bytes: usize,
+    pub bytes: usize,
     /// The request was cancelled.
     pub cancelled: bool,
 }
@@ -92,7 +94,7 @@ impl Status {
 
     /// The status of a send, and of an inactive persistent request.
     pub const EMPTY: Status =
-        Status { source: Self::ANY, tag: Self::ANY_TAG, count_bytes: 0, cancelled: false };
+        Status { source: Self::ANY, tag: Self::ANY_TAG, bytes: 0, cancelled: false };
 }
 
 /// The end of a request.

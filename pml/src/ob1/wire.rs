@@ -427,15 +427,16 @@ impl Match {
     #[inline]
     #[must_use]
     pub const fn new(kind: u8, envelope: Envelope) -> Self {
-        Match {
-            kind,
-            flags: envelope.ready as u8 * READY,
-            cid: U16::new(envelope.cid),
-            epoch: U16::new(envelope.epoch),
-            seq: U16::new(envelope.seq),
-            source: U32::new(envelope.source),
-            tag: I32::new(envelope.tag),
-        }
+        let flags = envelope.ready as u8 * READY;
+        // Two whole words: written field by field, the header would not be forwarded to the copy into the ring, which
+        // reads words, but make it wait.
+        let first = kind as u64
+            | (flags as u64) << 8
+            | (envelope.cid as u64) << 16
+            | (envelope.epoch as u64) << 32
+            | (envelope.seq as u64) << 48;
+        let second = envelope.source as u64 | (envelope.tag as u32 as u64) << 32;
+        zerocopy::transmute!([first.to_le(), second.to_le()])
     }
 }
 

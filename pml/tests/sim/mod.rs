@@ -499,7 +499,7 @@ impl World {
                         }
                         None
                     }
-                    Ok(()) => Some(status.count_bytes),
+                    Ok(()) => Some(status.bytes),
                     Err(PmlError::Truncated { sent, capacity: said }) => {
                         if said as usize != capacity || sent as usize <= capacity {
                             return Err(format!("{sent} bytes truncated to {said} of {capacity}"));
@@ -548,7 +548,7 @@ impl World {
         let Some(&from) = self.plan.groups[open.group].get(status.source as usize) else {
             return Err(format!("received from rank {}", status.source));
         };
-        let mut bytes = Vec::with_capacity(status.count_bytes);
+        let mut bytes = Vec::with_capacity(status.bytes);
         for &piece in open.memory.pieces() {
             process.arena.with(piece, |piece| bytes.extend_from_slice(piece));
         }

@@ -155,7 +155,7 @@ impl World {
                 let there = self.oracle.messages.iter().any(|m| {
                     m.taken_by.is_none()
                         && (m.comm, m.from, m.to) == (group as u16, from, process.me)
-                        && (m.tag, m.len as usize) == (status.tag, status.count_bytes)
+                        && (m.tag, m.len as usize) == (status.tag, status.bytes)
                 });
                 if there { Ok(()) } else { Err(format!("probed {status:?}, which nobody sent")) }
             }
@@ -180,7 +180,7 @@ impl World {
         match process.engine.mprobe(comm, Source::Any, TagMatch::Any) {
             Ok(None) => Ok(()),
             Ok(Some((message, status))) => {
-                let capacity = status.count_bytes;
+                let capacity = status.bytes;
                 let memory = Self::memory(process, capacity);
                 let into = Self::buffer(process, &memory);
                 let request = process.engine.mrecv(message, into);
