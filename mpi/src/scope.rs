@@ -430,7 +430,7 @@ impl<B, T: Threading> Request<'_, '_, B, T> {
         }
     }
 
-    /// Cancels a receive (`MPI_Cancel`): it still has to be waited for, and [`Status::cancelled`] tells whether it was
+    /// Cancels a receive (`MPI_Cancel`): it still has to be waited for, and `cancelled` in the [`Status`] tells whether it was
     /// in time. Sends are not cancelled (deprecated in MPI 4.0).
     ///
     /// # Errors

@@ -164,6 +164,14 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The address went away between being listed and being used, or (IPv6, while it is checked for duplicates) is not
+    /// there yet.
+    pub(crate) fn is_passing(&self) -> bool {
+        let OpenError::Os { source, .. } = self else { return false };
+        let errno = source.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+        matches!(errno, Some(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::NODEV))
+    }
+
     pub(crate) fn os(call: &'static str, errno: impl Into<std::io::Error>) -> Self {
         OpenError::Os { call, source: errno.into() }
     }

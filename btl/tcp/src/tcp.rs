@@ -117,19 +117,24 @@ impl Tcp {
         for interface in &interfaces {
             for link in 0..config.links {
                 let rail = rails.len() as u16;
-                rails.push(Tcp::open(interface, link, rail, host, config.clone())?);
+                rails.extend(Tcp::open(interface, link, rail, host, config.clone())?);
             }
+        }
+        if rails.is_empty() {
+            let known = interfaces.iter().map(|interface| interface.name.as_str());
+            return Err(OpenError::NoInterface { known: known.collect::<Vec<_>>().join(", ") });
         }
         Ok(rails)
     }
 
+    /// One rail; `None` when none of the interface's addresses can be used (any more, or yet): interfaces come and go.
     fn open(
         interface: &Interface,
         link: u16,
         rail: u16,
         host: HostId,
         config: TcpConfig,
-    ) -> Result<Tcp, OpenError> {
+    ) -> Result<Option<Tcp>, OpenError> {
         let os = OpenError::os;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll", e))?;
         let timer = rustix::time::timerfd_create(
@@ -140,15 +145,25 @@ impl Tcp {
         epoll::add(&epoll, &timer, Subject::Timer.data(), EventFlags::IN)
             .map_err(|e| os("epoll", e))?;
         let (mut listeners, mut listening) = (Vec::new(), Vec::new());
-        for (number, net) in interface.addresses.iter().enumerate() {
-            let (listener, at) = socket::listen_on(*net, interface.index, &config)?;
-            let subject = Subject::Listener(number as u32);
+        for net in &interface.addresses {
+            let (listener, at) = match socket::listen_on(*net, interface.index, &config) {
+                Ok(listening) => listening,
+                Err(error) if error.is_passing() => {
+                    tracing::debug!(interface = interface.name, address = %net, %error, "left out");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let subject = Subject::Listener(listeners.len() as u32);
             epoll::add(&epoll, &listener, subject.data(), EventFlags::IN)
                 .map_err(|e| os("epoll", e))?;
             listeners.push(listener);
             listening.push(at);
         }
-        Ok(Tcp {
+        if listeners.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Tcp {
             me: config.me,
             rail,
             scope: interface.index,
@@ -178,7 +193,7 @@ impl Tcp {
             departed: false,
             warned: None,
             counters: Arc::default(),
-        })
+        }))
     }
 
     /// The slot of `peer`, made if need be.
@@ -571,5 +586,24 @@ impl Tcp {
         stream.doom.is_none()
             && (!stream.outbound.is_empty()
                 || unacknowledged(stream.socket.as_fd()).is_ok_and(|bytes| bytes > 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The machine this runs on has no address of the block for documentation (RFC 5737).
+    #[test]
+    fn an_interface_whose_addresses_went_away_is_left_out() {
+        let interface = Interface {
+            name: "gone0".into(),
+            index: 77,
+            addresses: vec!["203.0.113.77/24".parse().expect("a network")],
+            loopback: false,
+        };
+        let host = HostId::of_this_process().expect("a host id");
+        let opened = Tcp::open(&interface, 0, 0, host, TcpConfig::default());
+        assert!(opened.expect("no error").is_none());
     }
 }
