@@ -28,9 +28,9 @@ pub struct Caps {
     pub eager_limit: usize,
     /// The payload length of a pipeline fragment that this transport likes best, in bytes.
     pub fragment: usize,
-    /// Remote memory can be written ([`Btl::put`](crate::Btl::put)).
+    /// Remote memory can be written ([`Btl::rma`](crate::Btl::rma)).
     pub put: bool,
-    /// Remote memory can be read ([`Btl::get`](crate::Btl::get)), and doing so beats fragments.
+    /// Remote memory can be read ([`Btl::rma`](crate::Btl::rma)), and doing so beats fragments.
     pub get: bool,
     /// Frames to one peer arrive in the order in which they were taken.
     pub ordered: bool,

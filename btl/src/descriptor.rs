@@ -69,7 +69,7 @@ impl Descriptor {
     }
 }
 
-/// What a peer needs to reach registered memory: made by [`Btl::register`](crate::Btl::register), carried
+/// What a peer needs to reach registered memory: made by [`Btl::register_source`](crate::Btl::register_source), carried
 /// in a rendezvous header, understood only by the same kind of transport. At most 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteKey {

@@ -54,7 +54,7 @@ pub trait Sink {
     fn up(&mut self, peer: Peer);
 
     /// Something broke. For [`Scope::Rail`](crate::Scope) and [`Scope::Peer`](crate::Scope) the endpoint is
-    /// `Failing` by now, its operations come back with errors, and `closed` follows.
+    /// `Failing` by now, its operations come back with errors *after* this report, and `closed` follows.
     fn fault(&mut self, fault: Fault);
 
     /// Nothing of this endpoint is outstanding any more. Exactly once for each time it was connected, after

@@ -329,13 +329,13 @@ impl Shm {
         // Fence: without the writer nothing reaches the ring any more.
         self.tx[peer.index()] = None;
         let mut reports = 1;
+        let mut unfinished = None;
         if let Some(mut incoming) = self.rx[peer.index()].take() {
             self.hot.retain(|&hot| hot != peer.0);
             if residue == Residue::Deliver {
                 reports += drain(&mut incoming, peer, sink, &self.counters);
             }
-            let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
-            incoming.reader.abandon(peer, &cause, sink);
+            unfinished = Some(incoming);
         }
         let session = match phase {
             Phase::Up(session) | Phase::Failing { session, .. } => Some(session),
@@ -363,6 +363,9 @@ impl Shm {
             self.counters.faults.add(1);
             reports += 1;
             sink.fault(fault);
+        }
+        if let Some(mut incoming) = unfinished {
+            incoming.reader.abandon(peer, &cause, sink);
         }
         for descriptor in self.gets.purge(peer) {
             self.counters.purged.add(1);
