@@ -82,7 +82,7 @@ fn ranks_per_core(job: &Job) -> usize {
 /// Polls in vain before a waiting process offers its core to others. With a core for each rank that is only a
 /// courtesy to whoever else runs here; with fewer cores the message may be waiting for this very core.
 pub(crate) fn spin(job: &Job) -> u32 {
-    if ranks_per_core(job) > 1 { 20 } else { 20_000 }
+    if ranks_per_core(job) > 1 { 1 } else { 20_000 }
 }
 
 /// After how long a wait in vain tells on stderr what it waits for: `IRONWEAVE_WATCHDOG`, in seconds.
