@@ -10,3 +10,4 @@ pub mod lines;
 pub mod probe;
 pub mod spec;
 pub mod stats;
+pub mod timeline;
