@@ -110,6 +110,8 @@ impl From<PmlError> for Error {
             | PmlError::RailLost(_)
             | PmlError::Io(_)
             | PmlError::Stale
+            | PmlError::Interrupted
+            | PmlError::TooLong { .. }
             | PmlError::Exhausted(_)) => Error::Transport(error.to_string()),
         }
     }

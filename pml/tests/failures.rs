@@ -359,6 +359,58 @@ fn a_revoked_communicator_ends_what_has_not_matched_and_both_sides_agree() {
 }
 
 #[test]
+fn interrupted_collectives_end_by_the_rules_of_revoke_and_leave_users_alone() {
+    const COLL: i32 = -5;
+    each_case(|name, rails, len, mode, stage| {
+        for posted in [true, false] {
+            let mut world = World::new(2, rails);
+            let (data, into) = (Memory::of(pattern(len, 1)), Memory::zeroed(len));
+            let (user, kept) = (Memory::zeroed(len), Memory::zeroed(len));
+            let user_request = world.recv(0, &user, Source::Any, TagMatch::Any);
+            let request = posted.then(|| world.recv(0, &into, Source::Rank(1), exact(COLL)));
+            let sent = world.send(1, 0, mode, &data, COLL);
+            for _ in 0..stage {
+                world.poll();
+            }
+            let comm = world.comms[0];
+            world.engines[0].interrupt_collectives(comm);
+            assert!(world.engines[0].are_collectives_interrupted(comm));
+            assert!(!world.engines[0].is_revoked(comm));
+            let received = request.map(|request| world.finish(0, request).result);
+            let sent = world.finish_send(1, sent);
+            let waits = mode == Mode::Synchronous || len > 16 << 10;
+            match (received, sent) {
+                (Some(Ok(())), Ok(())) => assert!(into.bytes() == pattern(len, 1), "{name}"),
+                (None | Some(Err(PmlError::Interrupted)), Err(PmlError::Interrupted)) => {}
+                (None | Some(Err(PmlError::Interrupted)), Ok(())) => assert!(!waits, "{name}"),
+                other => panic!("{name}, posted {posted}: {other:?}"),
+            }
+            // No wildcard of a user took it, and users go on, both ways.
+            assert!(!world.engines[0].is_complete(user_request), "{name}");
+            let sent = world.send(1, 0, mode, &data, 3);
+            assert_eq!(world.finish(0, user_request).result, Ok(()), "{name}");
+            assert!(user.bytes() == pattern(len, 1), "{name}");
+            assert_eq!(world.finish_send(1, sent), Ok(()), "{name}");
+            let back = world.recv(1, &kept, Source::Any, TagMatch::Any);
+            let sent = world.send(0, 1, mode, &data, 4);
+            assert_eq!(world.finish(1, back).result, Ok(()), "{name}");
+            assert_eq!(world.finish_send(0, sent), Ok(()), "{name}");
+            // Nothing of collectives starts any more, until the end of the communicator; resilient tags work.
+            let engine = &mut world.engines[0];
+            let refused = engine.recv(comm, into.buffer(), Source::Rank(1), exact(COLL));
+            assert_eq!(refused, Err(PmlError::Interrupted));
+            let refused = engine.send(comm, Mode::Standard, &data.payload(), 1, COLL);
+            assert_eq!(refused, Err(PmlError::Interrupted));
+            assert!(engine.recv(comm, into.buffer(), Source::Rank(1), exact(FT_TAG_MAX)).is_ok());
+            // A revoke still reaches the rest.
+            engine.revoke_comm(comm);
+            let refused = engine.recv(comm, into.buffer(), Source::Any, TagMatch::Any);
+            assert_eq!(refused, Err(PmlError::Revoked));
+        }
+    });
+}
+
+#[test]
 fn resilient_tags_work_on_a_revoked_communicator() {
     let mut world = World::new(2, &[Profile::copied()]);
     for rank in 0..2 {

@@ -5,7 +5,7 @@ mod util;
 
 use ironweave_btl::Peer;
 use ironweave_pml::ob1::wire::{
-    self, Announce, Asked, Envelope, Fin, Frag, Grant, Match, Nack, kinds,
+    self, Announce, Asked, Control, Envelope, Fin, Frag, Grant, Match, Nack, PieceOf, kinds,
 };
 use ironweave_pml::ob1::{Mode, Source, TagMatch};
 use proptest::prelude::*;
@@ -35,9 +35,10 @@ fn frames() -> impl Strategy<Value = Hostile> {
         wire::WireStatus::Revoked,
         wire::WireStatus::Lost,
         wire::WireStatus::Stale,
+        wire::WireStatus::Interrupted,
     ]);
     let header =
-        (0..9usize, envelope, [word(), word(), word(), word(), word()], status, any::<bool>())
+        (0..10usize, envelope, [word(), word(), word(), word(), word()], status, any::<bool>())
             .prop_map(|(kind, envelope, [a, b, c, d, e], status, flag)| {
                 let asked = Asked { sender: a, receiver: b, offset: c, length: d, want: e };
                 match kind {
@@ -52,6 +53,9 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     5 => Frag::of_stream(a, b).as_bytes().to_vec(),
                     6 if flag => Fin::to_sender(a, status).as_bytes().to_vec(),
                     6 => Fin::to_receiver(a, b, c, status).as_bytes().to_vec(),
+                    8 => Control::new(PieceOf { offset: a, ack: b, limit: c, again: flag })
+                        .as_bytes()
+                        .to_vec(),
                     7 if flag => Nack::to_sender(a, status).as_bytes().to_vec(),
                     _ => Nack::to_receiver(a, status).as_bytes().to_vec(),
                 }

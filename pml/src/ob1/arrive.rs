@@ -4,7 +4,6 @@
 //! its turn (it came over another rail than the one before it), waits in bounded stores; what came before
 //! is dropped; what is for a life of the communicator that is over is answered, if anybody waits for an answer.
 
-use super::FT_TAG_MAX;
 use super::RailId;
 use super::comm::{Found, Parked};
 use super::engine::{Early, Engine};
@@ -228,9 +227,9 @@ impl Engine {
             self.refuse(from, &frame, WireStatus::Stale);
             return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
         }
-        if there.revoked && tag > FT_TAG_MAX {
+        if let Some(status) = there.interruption.status(tag) {
             // Seed 000, "Supporting the Revoke operation", case 4.
-            self.refuse(from, &frame, WireStatus::Revoked);
+            self.refuse(from, &frame, status);
             let nowhere = StreamTarget::Nowhere;
             return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
         }

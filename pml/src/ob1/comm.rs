@@ -5,7 +5,7 @@ use super::failure::Failures;
 use super::lanes::{BY_SOURCE, POSTED};
 use super::list::List;
 use super::matching::Queues;
-use super::recv::is_resilient;
+use super::revoke::Interruption;
 use super::slots::{Key, NIL, Slots};
 use super::wire::{Envelope, WireStatus};
 use super::{CommId, PmlError, RailId, Source, TagMatch};
@@ -57,10 +57,10 @@ pub(super) struct Comm {
     pub cid: u16,
     pub epoch: u16,
     pub rank: u32,
-    pub revoked: bool,
+    pub interruption: Interruption,
     /// Members from which a receive ended in error.
     pub poisoned: u32,
-    /// Arriving messages take the long way: it is revoked, has poisoned members, or messages wait for their turn.
+    /// Arriving messages take the long way: it is interrupted, has poisoned members, or messages wait for their turn.
     pub careful: bool,
     pub members: Vec<Member>,
     pub queues: Queues,
@@ -91,7 +91,7 @@ impl Comm {
             cid: spec.cid,
             epoch: spec.epoch,
             rank: spec.rank,
-            revoked: false,
+            interruption: Interruption::Nothing,
             poisoned: 0,
             careful: false,
             members: members.collect(),
@@ -108,7 +108,7 @@ impl Comm {
 
     /// To be called when one of the causes of care comes or goes.
     pub fn watch(&mut self) {
-        self.careful = self.revoked || self.poisoned > 0 || !self.parked.is_empty();
+        self.careful = self.interruption.any() || self.poisoned > 0 || !self.parked.is_empty();
     }
 
     /// How many ranks there are to send to.
@@ -196,8 +196,8 @@ impl Comms {
         if let Source::Rank(rank) = source {
             comm.member(rank)?;
         }
-        if comm.revoked && !is_resilient(tag) {
-            return Err(PmlError::Revoked);
+        if let Some(error) = comm.interruption.receive_error(tag) {
+            return Err(error);
         }
         Ok(comm)
     }
@@ -272,7 +272,7 @@ impl Engine {
         for slot in posted {
             self.fail_posted(slot, PmlError::InvalidComm);
         }
-        self.refuse_kept(comm, WireStatus::Stale);
+        self.refuse_kept(comm, |_| Some(WireStatus::Stale));
         self.comms.remove(comm);
     }
 }

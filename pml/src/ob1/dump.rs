@@ -16,10 +16,10 @@ impl Engine {
         for (_, comm) in self.comms.iter() {
             let (cid, epoch, queues) = (comm.cid, comm.epoch, &comm.queues);
             let (posted, kept) = (queues.posted(), queues.unexpected());
-            let (parked, revoked) = (comm.parked.len(), comm.revoked);
+            let (parked, revoked) = (comm.parked.len(), comm.interruption);
             writeln!(
                 out,
-                "  comm {cid}.{epoch}: {posted} posted, {kept} unexpected, {parked} parked, revoked {revoked}"
+                "  comm {cid}.{epoch}: {posted} posted, {kept} unexpected, {parked} parked, interrupted: {revoked:?}"
             )?;
         }
         for (peer, state) in self.peers.iter().filter(|(_, state)| !state.rails.is_empty()) {

@@ -16,6 +16,7 @@ use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{
     Cause, Descriptor, Fault, Header, Landing, Peer, RemoteKey, RmaDescriptor, Sink, Token,
 };
+use std::collections::VecDeque;
 use zerocopy::{Immutable, IntoBytes};
 
 /// What happened so far that is worth counting.
@@ -88,6 +89,8 @@ pub(super) struct Engine {
     /// Rails to close after the upper layer's verdict.
     pub closing: Vec<Peer>,
     pub suspects: Vec<Fault>,
+    /// Messages of the control plane, not taken yet.
+    pub controls: VecDeque<(Peer, Box<[u8]>)>,
     pub stats: Stats,
 }
 
@@ -109,6 +112,7 @@ impl Engine {
             reroute: Vec::new(),
             closing: Vec::new(),
             suspects: Vec::new(),
+            controls: VecDeque::new(),
             stats: Stats::default(),
         }
     }
@@ -199,6 +203,7 @@ impl Engine {
             Frame::NackReceiver { receiver, status } => {
                 self.on_nack_receiver(from, receiver, status);
             }
+            Frame::Control(piece) => self.on_control(from, piece, payload),
         }
     }
 

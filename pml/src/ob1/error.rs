@@ -21,6 +21,10 @@ pub enum PmlError {
     /// The communicator has been revoked, here or at the other end.
     #[error("the communicator has been revoked")]
     Revoked,
+    /// A member has failed, and a collective of this communicator was interrupted for it somewhere
+    /// ([`Ob1::interrupt_collectives`](super::Ob1::interrupt_collectives)).
+    #[error("the collectives of the communicator are interrupted")]
+    Interrupted,
     /// The message was longer than the receive buffer, which holds its first `capacity` bytes.
     #[error("a message of {sent} bytes was truncated to {capacity}")]
     Truncated {
@@ -73,6 +77,12 @@ pub enum PmlError {
     /// The peer answered that it knows nothing of this communicator (any more).
     #[error("the communicator does not exist at the receiver any more")]
     Stale,
+    /// A control message beyond [`CONTROL_MAX`](super::CONTROL_MAX).
+    #[error("a control message has at most {max} bytes")]
+    TooLong {
+        /// The longest there is, in bytes.
+        max: usize,
+    },
     /// The operation needs more than there is (bounded by [`Config`](super::Config)).
     #[error("out of {0}")]
     Exhausted(&'static str),

@@ -187,6 +187,7 @@ impl Engine {
         state.pending.clear();
         state.flows.clear();
         state.reads.clear();
+        state.channel = None;
         state.lane = None;
         state.stream_in = None; // its message goes with the other incomplete ones below
         self.refresh(peer);

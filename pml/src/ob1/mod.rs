@@ -46,6 +46,7 @@
 //! ```
 
 mod arrive;
+mod channel;
 mod comm;
 mod config;
 mod convertor;
@@ -72,6 +73,7 @@ mod start;
 mod unexpected;
 pub mod wire;
 
+pub use channel::CONTROL_MAX;
 pub use comm::CommSpec;
 pub use config::Config;
 pub use convertor::{Buffer, Pack, Payload, Unpack};
@@ -79,15 +81,17 @@ pub use engine::Stats;
 pub use error::PmlError;
 pub use request::{
     Completion, FT_TAG_MAX, MessageId, Mode, ReqId, Source, Started, Status, TagMatch,
+    is_collective,
 };
 
 use engine::Engine;
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Address, Armed, Btl, Fault, Peer};
-use peer::RailCaps;
+use peer::{PeerState, RailCaps};
 use persistent::{Activity, Operation, Persistent};
 use recv::RecvState;
 use request::Kind;
+use revoke::Interruption;
 use send::SendState;
 use slots::{Key, NIL};
 use std::fmt;
@@ -462,14 +466,28 @@ impl<B: Btl> Ob1<B> {
 
     /// The communicator is revoked: what has not matched is interrupted, here and at the senders (law 5).
     pub fn revoke_comm(&mut self, comm: CommId) {
-        self.engine.revoke(comm);
+        self.engine.interrupt(comm, Interruption::Revoked);
         self.settle();
+    }
+
+    /// A member has failed, and a collective of the communicator was given up somewhere: collectives end everywhere, by the
+    /// rules of `revoke_comm`, with [`PmlError::Interrupted`], and none starts any more on this communicator. Point-to-point
+    /// messages of users and resilient tags are not touched (seed 000, "Interrupting collectives in error").
+    pub fn interrupt_collectives(&mut self, comm: CommId) {
+        self.engine.interrupt(comm, Interruption::Collectives);
+        self.settle();
+    }
+
+    /// Whether collectives of the communicator end with an error: interrupted, or revoked.
+    #[must_use]
+    pub fn are_collectives_interrupted(&self, comm: CommId) -> bool {
+        self.engine.comms.get(comm).is_ok_and(|c| c.interruption.any())
     }
 
     /// Whether the communicator is revoked.
     #[must_use]
     pub fn is_revoked(&self, comm: CommId) -> bool {
-        self.engine.comms.get(comm).is_ok_and(|c| c.revoked)
+        self.engine.comms.get(comm).is_ok_and(|c| c.interruption == Interruption::Revoked)
     }
 
     /// What is not yet out of this process's hands: frames that wait here, and those in the rails. Call `progress` until it
@@ -477,7 +495,9 @@ impl<B: Btl> Ob1<B> {
     #[must_use]
     pub fn unflushed(&self) -> usize {
         let here = self.engine.peers.iter().filter(|(_, p)| !p.is_cut_off());
-        let here: usize = here.map(|(_, p)| p.outbox.len() + p.pending.len() + p.flows.len()).sum();
+        let unsent = |p: &PeerState| p.channel.as_ref().map_or(0, |channel| channel.unsent());
+        let waiting = |p: &PeerState| p.outbox.len() + p.pending.len() + p.flows.len() + unsent(p);
+        let here: usize = here.map(|(_, p)| waiting(p)).sum();
         here + self.rails.iter().map(Btl::unflushed).sum::<usize>()
     }
 

@@ -6,6 +6,7 @@
 //! seed 002 §8 will change the first; [`PeerRail::carried`] is where they attach.)
 
 use super::RailId;
+use super::channel::Channel;
 use super::slots::Key;
 use ironweave_btl::{Address, Caps, Fault, Header, Peer, RemoteKey};
 use smallvec::SmallVec;
@@ -161,6 +162,8 @@ pub(super) struct PeerState {
     pub early_bytes: usize,
     /// It was reported, for malformed frames or for more early ones than there is room for.
     pub reported: bool,
+    /// The control channel, once used.
+    pub channel: Option<Box<Channel>>,
 }
 
 impl PeerState {
@@ -182,6 +185,7 @@ impl PeerState {
             early_frames: 0,
             early_bytes: 0,
             reported: false,
+            channel: None,
         }
     }
 
@@ -220,9 +224,13 @@ impl PeerState {
             if let Some(lane) = self.lane {
                 self.rail_mut(lane).carried = true;
             }
+            if let Some(channel) = &mut self.channel {
+                channel.rewind();
+            }
         }
         self.fast.below = 0;
-        if let (Some(rail), Life::Alive, true) = (self.lane, self.life, self.pending.is_empty()) {
+        let waits = !self.pending.is_empty() || self.has_control();
+        if let (Some(rail), Life::Alive, false) = (self.lane, self.life, waits) {
             let caps = &caps[usize::from(rail.0)];
             let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };
             let below = caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1;
@@ -241,7 +249,8 @@ impl PeerState {
         !(self.outbox.is_empty()
             && self.pending.is_empty()
             && self.flows.is_empty()
-            && self.reads.is_empty())
+            && self.reads.is_empty()
+            && !self.has_control())
     }
 
     /// The rails that are up, best for the next fragment first: the one that has been given least for its bandwidth.

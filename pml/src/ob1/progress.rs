@@ -1,4 +1,4 @@
-//! Progress: rails are polled, then what waits is sent, by peer: control frames first and in order, then new
+//! Progress: rails are polled, then what waits is sent, by peer: protocol frames first and in order, then the control channel, then new
 //! messages in order, then reads and fragments. Each call does a bounded amount of work.
 
 use super::engine::{Engine, Port, Rma, RmaOwner};
@@ -89,6 +89,13 @@ impl<B: Btl> Ob1<B> {
             };
             done += 1;
         }
+        if state.has_control() {
+            match state.transmit_control(btl, peer) {
+                Ok(frames) => done += frames,
+                Err(refused) => return (done, waiting(refused)),
+            }
+            self.engine.refresh(peer);
+        }
         while let Some(&key) = self.engine.peers.state(peer).pending.front() {
             let attempt = self.launch(key, lane);
             if attempt != Attempt::Done {
@@ -123,7 +130,8 @@ impl<B: Btl> Ob1<B> {
                 }
             }
         }
-        if !self.engine.peers.state(peer).outbox.is_empty() {
+        let state = self.engine.peers.state(peer);
+        if !state.outbox.is_empty() || state.has_control() {
             outcome = Attempt::Full;
         }
         (done, outcome)

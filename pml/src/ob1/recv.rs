@@ -7,9 +7,7 @@ use super::list::{Linked, Links};
 use super::peer::{Life, StreamTarget, Verdict};
 use super::slots::{Key, NIL};
 use super::unexpected::{Body, Place, Unexpected};
-use super::{
-    CommId, Completion, FT_TAG_MAX, MessageId, PmlError, RailId, Source, Status, TagMatch,
-};
+use super::{CommId, Completion, MessageId, PmlError, RailId, Source, Status, TagMatch};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Peer, RemoteKey};
 use smallvec::SmallVec;
@@ -311,7 +309,7 @@ impl Engine {
     /// no revocation. Its buffer is to be set at once. Answers the token, or 0 when nothing was done.
     pub fn post_exact(&mut self, id: CommId, rank: u32, tag: i32) -> u64 {
         let Ok(comm) = self.comms.get_mut(id) else { return 0 };
-        if rank >= comm.size() || comm.revoked || comm.failures.any() {
+        if rank >= comm.size() || comm.interruption.any() || comm.failures.any() {
             return 0;
         }
         let slot = self.recvs.next_free();
@@ -474,11 +472,6 @@ impl Engine {
         self.recvs[slot].dismissed();
         self.fail_recv(slot, error);
     }
-}
-
-/// Whether a receive works on a revoked communicator.
-pub(super) const fn is_resilient(tag: TagMatch) -> bool {
-    matches!(tag, TagMatch::Tag(tag) if tag <= FT_TAG_MAX)
 }
 
 /// The error of an operation with a peer that was judged.

@@ -269,6 +269,7 @@ impl Engine {
 pub(super) fn status_error(peer: Peer, status: WireStatus) -> PmlError {
     match status {
         WireStatus::Revoked => PmlError::Revoked,
+        WireStatus::Interrupted => PmlError::Interrupted,
         WireStatus::Stale => PmlError::Stale,
         WireStatus::Lost => PmlError::RailLost(Fault::rail(peer, Cause::Disconnected)),
         WireStatus::Failed | WireStatus::Done => {

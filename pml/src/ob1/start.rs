@@ -5,7 +5,7 @@ use super::recv::verdict_error;
 use super::send::{Send, SendState};
 use super::slots::NIL;
 use super::wire::{Envelope, Match, kinds};
-use super::{CommId, FT_TAG_MAX, Mode, Ob1, Payload, PmlError, ReqId, Started};
+use super::{CommId, Mode, Ob1, Payload, PmlError, ReqId, Started};
 use ironweave_btl::Btl;
 use zerocopy::IntoBytes;
 
@@ -27,12 +27,12 @@ impl<B: Btl> Ob1<B> {
         let there = self.engine.comms.get_mut(comm)?;
         let (cid, epoch, source) = (there.cid, there.epoch, there.rank);
         let size = there.members.len();
-        let revoked = there.revoked;
+        let interrupted = there.interruption.any();
         let Some(member) = there.members.get_mut(dest as usize) else {
             return Err(PmlError::InvalidRank { rank: dest, size: size as u32 });
         };
         let Some(state) = self.engine.peers.get_mut(member.peer) else { return Ok(false) };
-        if data.len() >= state.fast.below as usize || revoked {
+        if data.len() >= state.fast.below as usize || interrupted {
             return Ok(false);
         }
         let seq = member.next_seq;
@@ -59,8 +59,8 @@ impl<B: Btl> Ob1<B> {
     ///
     /// # Errors
     /// [`PmlError::Unresolved`]: give the peer's addresses to [`add_peer`](Ob1::add_peer) and try again;
-    /// [`PmlError::Revoked`], [`PmlError::InvalidComm`], [`PmlError::InvalidRank`], [`PmlError::NotReady`]. Nothing was
-    /// started.
+    /// [`PmlError::Revoked`], [`PmlError::Interrupted`], [`PmlError::InvalidComm`], [`PmlError::InvalidRank`],
+    /// [`PmlError::NotReady`]. Nothing was started.
     #[inline]
     pub fn send(
         &mut self,
@@ -89,8 +89,8 @@ impl<B: Btl> Ob1<B> {
     ) -> Result<Started, PmlError> {
         let engine = &mut self.engine;
         let there = engine.comms.get_mut(comm)?;
-        if there.revoked && tag > FT_TAG_MAX {
-            return Err(PmlError::Revoked);
+        if let Some(error) = there.interruption.error(tag) {
+            return Err(error);
         }
         let peer = there.member(dest)?.peer;
         let (rank, to_self) = (there.rank, peer == engine.config.me);

@@ -32,6 +32,11 @@
 //!            |  the request named is over, without data: revoked, lost, stale
 //! ```
 //!
+//!            0      1      2           4          8               16               24
+//!  CONTROL   | kind | flags|  zero     |   zero   | offset        | ack            | limit      |   32 bytes
+//!            |  payload: a piece of the control stream at offset. Of the stream the other way, `ack` bytes have arrived
+//!            |  and `limit` may be sent; with AGAIN, those from `ack` on are wanted again
+//!
 //! The kinds 9 to 12 are kept for the failover design (seed 002 §8): RNDVRESTARTNOTIFY, RECVERRNOTIFY, RNDVRESTARTACK,
 //! RNDVRESTARTNACK. They are refused as malformed until that issue defines them.
 
@@ -70,6 +75,8 @@ pub mod kinds {
     pub const FIN: u8 = kind(7);
     /// A request is over without data.
     pub const NACK: u8 = kind(8);
+    /// A piece of the control stream.
+    pub const CONTROL: u8 = kind(14);
     /// An eager message of several frames.
     pub const STREAM: u8 = kind(13);
 }
@@ -80,6 +87,9 @@ pub const READY: u8 = 1;
 pub const EAGER: u8 = 2;
 /// Flag of FIN and NACK: the token names a send request.
 pub const TO_SENDER: u8 = 4;
+
+/// Flag of CONTROL: what is not acknowledged is wanted again.
+pub const AGAIN: u8 = 8;
 
 /// How an operation that a FIN or NACK ends came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +105,8 @@ pub enum WireStatus {
     Lost = 3,
     /// The communicator does not exist here any more.
     Stale = 4,
+    /// The communicator's collectives are interrupted.
+    Interrupted = 5,
 }
 
 impl WireStatus {
@@ -105,6 +117,7 @@ impl WireStatus {
             2 => WireStatus::Revoked,
             3 => WireStatus::Lost,
             4 => WireStatus::Stale,
+            5 => WireStatus::Interrupted,
             _ => return None,
         })
     }
@@ -228,6 +241,26 @@ pub struct Nack {
     pub token: U64,
 }
 
+/// CONTROL.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Control {
+    /// One of [`kinds`].
+    pub kind: u8,
+    /// [`AGAIN`].
+    pub flags: u8,
+    /// Zero.
+    pub zero: [u8; 6],
+    /// Of the payload in the stream.
+    pub offset: U64,
+    /// Bytes of the other direction that have arrived.
+    pub ack: U64,
+    /// Bytes of the other direction that may be sent.
+    pub limit: U64,
+}
+
 const _: () = {
     assert!(size_of::<Match>() == 16);
     assert!(size_of::<Announce>() == 32);
@@ -235,6 +268,7 @@ const _: () = {
     assert!(size_of::<Frag>() == 24);
     assert!(size_of::<Fin>() == 32);
     assert!(size_of::<Nack>() == 16);
+    assert!(size_of::<Control>() == 32);
 };
 
 /// The envelope of a message, checked as far as it can be without knowing any communicator.
@@ -282,6 +316,21 @@ pub enum Frame {
     NackSender { sender: u64, status: WireStatus },
     /// The receive request is over.
     NackReceiver { receiver: u64, status: WireStatus },
+    /// The payload belongs at an offset of the control stream.
+    Control(PieceOf),
+}
+
+/// Where a piece of a control stream belongs, and what its sender says of the other direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PieceOf {
+    /// Of the payload in the stream.
+    pub offset: u64,
+    /// Bytes of the other direction that have arrived.
+    pub ack: u64,
+    /// Bytes of the other direction that may be sent; at least `ack`.
+    pub limit: u64,
+    /// Those from `ack` on are wanted again.
+    pub again: bool,
 }
 
 /// What a receiver asks for.
@@ -417,6 +466,18 @@ fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
                 Frame::NackReceiver { receiver: token, status }
             })
         }
+        kinds::CONTROL => {
+            let header: &Control = exact(header)?;
+            let (offset, again) = (header.offset.get(), header.flags & AGAIN != 0);
+            let (ack, limit) = (header.ack.get(), header.limit.get());
+            if offset.checked_add(payload_len).is_none_or(|end| end > LENGTH_MAX)
+                || limit > LENGTH_MAX
+                || ack > limit
+            {
+                return Err("range");
+            }
+            Ok(Frame::Control(PieceOf { offset, ack, limit, again }))
+        }
         kinds::MATCH => Err("header length"),
         _ => Err("kind or version"),
     }
@@ -531,6 +592,21 @@ impl Nack {
     }
 }
 
+impl Control {
+    /// A header for this piece.
+    #[must_use]
+    pub const fn new(piece: PieceOf) -> Self {
+        Control {
+            kind: kinds::CONTROL,
+            flags: piece.again as u8 * AGAIN,
+            zero: [0; 6],
+            offset: U64::new(piece.offset),
+            ack: U64::new(piece.ack),
+            limit: U64::new(piece.limit),
+        }
+    }
+}
+
 /// Reads a token as the name of a request.
 #[inline]
 pub(super) const fn key(token: u64) -> Key {
@@ -561,7 +637,7 @@ mod tests {
         fn what_is_made_is_read(
             envelope in envelopes(),
             words in any::<[u64; 5]>(),
-            status in prop::sample::select(vec![WireStatus::Failed, WireStatus::Revoked, WireStatus::Lost, WireStatus::Stale]),
+            status in prop::sample::select(vec![WireStatus::Failed, WireStatus::Revoked, WireStatus::Lost, WireStatus::Stale, WireStatus::Interrupted]),
         ) {
             let [sender, receiver, a, b, c] = words.map(|word| word >> 8);
             let [offset, length, want] = { let mut three = [a, b, c].map(|w| w >> 2); three.sort_unstable(); three };
@@ -586,6 +662,8 @@ mod tests {
             prop_assert_eq!(decode(fin.as_bytes(), 0), Ok(Frame::ReadDone { sender, status }));
             let fin = Fin::to_receiver(receiver, offset, length, status);
             prop_assert_eq!(decode(fin.as_bytes(), 0), Ok(Frame::WriteDone { receiver, offset, length, status }));
+            let piece = PieceOf { offset, ack: offset, limit: want, again: envelope.ready };
+            prop_assert_eq!(decode(Control::new(piece).as_bytes(), 5), Ok(Frame::Control(piece)));
             let nack = Nack::to_sender(sender, status);
             prop_assert_eq!(decode(nack.as_bytes(), 0), Ok(Frame::NackSender { sender, status }));
             let nack = Nack::to_receiver(receiver, status);
@@ -610,6 +688,9 @@ mod tests {
                 }
                 Ok(Frame::Frag { offset, .. } | Frame::StreamFrag { offset, .. }) => {
                     prop_assert!(offset + payload as u64 <= LENGTH_MAX);
+                }
+                Ok(Frame::Control(piece)) => {
+                    prop_assert!(piece.offset + payload as u64 <= LENGTH_MAX && piece.ack <= piece.limit);
                 }
                 Ok(_) | Err(_) => {}
             }

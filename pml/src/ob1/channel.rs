@@ -1,0 +1,280 @@
+//! The control channel: short messages of the control plane beside the data (blueprint, "Two planes"), so that revoke and
+//! agreement depend neither on matching nor on room for data.
+//!
+//! Each direction between two processes is a stream of bytes in which messages follow each other, each behind its
+//! length. A CONTROL frame carries a piece of the stream from an offset, how much of the other direction has arrived
+//! (`ack`), and how far that may go on (`limit`). What is not acknowledged is kept, and sent again when the rail under
+//! it is lost; what came before is dropped by its offset. So messages arrive in order and once, whatever rails they took.
+//!
+//! Bounds: a sender is at most [`WINDOW`] bytes ahead of what the receiver's owner has taken, so a receiver keeps at most
+//! that much of each peer (and some 24 bytes for each message not taken). What a sender keeps is what its owner gave.
+//! There is no timer: on a rail without order a piece that came too early is asked for again.
+//! Nothing here belongs to a communicator: revoke does not touch it. What is for a judged peer, or comes from one, is dropped.
+
+use super::engine::Engine;
+use super::peer::{Life, PeerState};
+use super::wire::{Control, PieceOf};
+use super::{Ob1, PmlError};
+use ironweave_btl::{Btl, Cause, Peer, Refused};
+use std::collections::VecDeque;
+use zerocopy::IntoBytes;
+
+/// Longest control message, in bytes.
+pub const CONTROL_MAX: usize = 8 << 10;
+/// Bytes of the length in front of each message.
+const PREFIX: usize = 4;
+/// How far a sender may be ahead of the receiver's owner, in bytes of the stream: four of the longest messages.
+pub(super) const WINDOW: u64 = 4 * (PREFIX + CONTROL_MAX) as u64;
+/// After so many bytes the other side is told of them.
+const TELL: u64 = WINDOW / 2;
+
+/// Both directions with one peer. Made at first use.
+#[derive(Default)]
+pub(super) struct Channel {
+    /// The stream out, from `acked` on.
+    out: VecDeque<u8>,
+    acked: u64,
+    /// The next byte to send.
+    next: u64,
+    /// The first byte that was never sent.
+    fresh: u64,
+    /// The first byte that may not be sent yet, without the window that is there from the start.
+    granted: u64,
+
+    /// What came of the message that is not whole yet.
+    partial: Vec<u8>,
+    received: u64,
+    /// Of `received`, in messages that the owner has taken.
+    taken: u64,
+    /// End of what came too early and was dropped.
+    dropped: u64,
+    /// What the other side was told of `received` and `taken`.
+    told: (u64, u64),
+    /// It is to be told, even if nothing else goes to it.
+    tell: bool,
+    /// And asked for what was dropped.
+    again: bool,
+    /// The stream in made no sense: nothing of it is believed any more.
+    broken: bool,
+}
+
+impl Channel {
+    const fn limit(&self) -> u64 {
+        self.granted + WINDOW
+    }
+
+    fn end(&self) -> u64 {
+        self.acked + self.out.len() as u64
+    }
+
+    /// Whether something could be sent now.
+    pub fn is_busy(&self) -> bool {
+        self.tell || self.next < self.end().min(self.limit())
+    }
+
+    /// Bytes that were never given to a rail.
+    pub fn unsent(&self) -> usize {
+        (self.end() - self.fresh) as usize
+    }
+
+    /// Another rail carries it from now on: what may be lost goes out again, what the other side may have missed is told again.
+    pub fn rewind(&mut self) {
+        self.next = self.acked;
+        self.tell |= self.received > 0;
+    }
+
+    fn push(&mut self, message: &[u8]) {
+        self.out.extend((message.len() as u32).to_le_bytes());
+        self.out.extend(message);
+    }
+
+    /// Gives one frame to the rail, if there is anything to say.
+    fn transmit<B: Btl>(&mut self, btl: &mut B, peer: Peer) -> Result<bool, Refused> {
+        let until = self.end().min(self.limit());
+        let longest = btl.caps().max_bcopy.min(CONTROL_MAX) as u64;
+        let length = until.saturating_sub(self.next).min(longest) as usize;
+        if length == 0 && !self.tell {
+            return Ok(false);
+        }
+        let piece = PieceOf {
+            offset: self.next,
+            ack: self.received,
+            limit: self.taken + WINDOW,
+            again: self.again,
+        };
+        let header = Control::new(piece);
+        let start = (self.next - self.acked) as usize;
+        let (front, back) = self.out.as_slices();
+        btl.send_bcopy(peer, header.as_bytes(), length, |at, into| {
+            let from = start + at;
+            let split = front.len().saturating_sub(from).min(into.len());
+            let (left, right) = into.split_at_mut(split);
+            left.copy_from_slice(&front[from.min(front.len())..][..split]);
+            let from = (from + split).saturating_sub(front.len());
+            right.copy_from_slice(&back[from..from + right.len()]);
+        })?;
+        self.next += length as u64;
+        self.fresh = self.fresh.max(self.next);
+        self.told = (self.received, self.taken);
+        (self.tell, self.again) = (false, false);
+        Ok(true)
+    }
+
+    /// What the other side says of our stream.
+    fn answered(&mut self, piece: &PieceOf) -> Result<(), &'static str> {
+        if piece.ack > self.fresh {
+            return Err("acknowledged what was never sent");
+        }
+        if piece.ack > self.acked {
+            self.out.drain(..(piece.ack - self.acked) as usize);
+            self.acked = piece.ack;
+            self.next = self.next.max(self.acked);
+        }
+        self.granted = self.granted.max(piece.limit.saturating_sub(WINDOW));
+        if piece.again {
+            self.next = self.acked;
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of the stream in; `found` gets the messages that are whole with it.
+    fn arrived(
+        &mut self,
+        offset: u64,
+        mut bytes: &[u8],
+        mut found: impl FnMut(Box<[u8]>),
+    ) -> Result<(), &'static str> {
+        let end = offset + bytes.len() as u64;
+        if end > self.taken + WINDOW {
+            return Err("more than was granted");
+        }
+        if offset > self.received {
+            self.dropped = self.dropped.max(end);
+            (self.tell, self.again) = (true, true);
+            return Ok(());
+        }
+        if end <= self.received {
+            return Ok(());
+        }
+        bytes = &bytes[(self.received - offset) as usize..];
+        self.received = end;
+        if self.dropped > end {
+            (self.tell, self.again) = (true, true);
+        }
+        self.partial.extend_from_slice(bytes);
+        let mut rest = self.partial.as_slice();
+        while let Some((prefix, after)) = rest.split_first_chunk::<PREFIX>() {
+            let length = u32::from_le_bytes(*prefix) as usize;
+            if length > CONTROL_MAX {
+                return Err("length of a message");
+            }
+            let Some((message, after)) = after.split_at_checked(length) else { break };
+            found(message.into());
+            rest = after;
+        }
+        let used = self.partial.len() - rest.len();
+        self.partial.drain(..used);
+        self.tell |= self.received - self.told.0 >= TELL;
+        Ok(())
+    }
+
+    fn took(&mut self, length: usize) {
+        self.taken += (PREFIX + length) as u64;
+        self.tell |= self.taken - self.told.1 >= TELL;
+    }
+}
+
+impl PeerState {
+    /// Whether control messages could be sent now.
+    pub fn has_control(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| channel.is_busy())
+    }
+
+    /// Gives control frames to the rail until there is nothing to say, or no room.
+    pub fn transmit_control<B: Btl>(&mut self, btl: &mut B, peer: Peer) -> Result<usize, Refused> {
+        let Some(channel) = &mut self.channel else { return Ok(0) };
+        let mut done = 0;
+        while channel.transmit(btl, peer)? {
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    const fn is_judged(&self) -> bool {
+        matches!(self.life, Life::Closing(_) | Life::Ended(_))
+    }
+}
+
+impl Engine {
+    pub fn on_control(&mut self, from: Peer, piece: PieceOf, payload: &[u8]) {
+        let state = self.peers.state(from);
+        if state.is_judged() {
+            self.stats.stale += 1;
+            return;
+        }
+        let channel = state.channel.get_or_insert_default();
+        if channel.broken {
+            return;
+        }
+        let found = |message| self.controls.push_back((from, message));
+        let heard =
+            channel.answered(&piece).and_then(|()| channel.arrived(piece.offset, payload, found));
+        channel.broken = heard.is_err();
+        let busy = channel.is_busy();
+        if let Err(what) = heard {
+            self.stats.malformed += 1;
+            return self.report(from, Cause::Malformed(what));
+        }
+        if busy {
+            self.peers.wake(from);
+        }
+    }
+}
+
+impl<B: Btl> Ob1<B> {
+    /// Queues a message of the control plane. Never blocks. It arrives in order with the others for this peer and exactly
+    /// once while both processes live, whatever rails are lost; to a judged peer it is dropped without a word.
+    ///
+    /// # Errors
+    /// [`PmlError::TooLong`] beyond [`CONTROL_MAX`] bytes. [`PmlError::Unresolved`]: give the peer's addresses to
+    /// [`add_peer`](Ob1::add_peer) and try again. Nothing was queued.
+    pub fn send_control(&mut self, peer: Peer, bytes: &[u8]) -> Result<(), PmlError> {
+        if bytes.len() > CONTROL_MAX {
+            return Err(PmlError::TooLong { max: CONTROL_MAX });
+        }
+        let state = self.engine.peers.state(peer);
+        if state.is_judged() {
+            return Ok(());
+        }
+        if !state.known {
+            return Err(PmlError::Unresolved(peer));
+        }
+        state.channel.get_or_insert_default().push(bytes);
+        self.engine.refresh(peer);
+        self.engine.peers.wake(peer);
+        Ok(())
+    }
+
+    /// The next message of the control plane, and who sent it. Taking it gives its sender room for more.
+    #[inline]
+    pub fn take_control(&mut self) -> Option<(Peer, Box<[u8]>)> {
+        if self.engine.controls.is_empty() {
+            return None;
+        }
+        let (peer, message) = self.engine.controls.pop_front()?;
+        if let Some(channel) = &mut self.engine.peers.state(peer).channel {
+            channel.took(message.len());
+            if channel.is_busy() {
+                self.engine.peers.wake(peer);
+            }
+        }
+        Some((peer, message))
+    }
+
+    /// Whether [`take_control`](Ob1::take_control) has something to give.
+    #[inline]
+    #[must_use]
+    pub fn has_control(&self) -> bool {
+        !self.engine.controls.is_empty()
+    }
+}
