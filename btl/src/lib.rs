@@ -7,6 +7,7 @@
 //!
 //! * [`Btl`] is the contract, [`Sink`] the receiver of everything that a transport reports.
 //! * [`memory`] names user memory that a transport may read or write for a while.
+//! * [`copy`] moves bytes into and out of it.
 //! * [`Fault`] says what broke and how far: one operation, the rail, or the peer.
 //! * [`Loopback`] is the `self` transport, the smallest complete example of the contract.
 //!
@@ -14,6 +15,7 @@
 
 mod address;
 mod caps;
+pub mod copy;
 pub mod counters;
 mod descriptor;
 mod endpoint;

@@ -6,6 +6,7 @@
 //! "the registration of user memory", one of the three places where the blueprint allows `unsafe`.
 #![allow(unsafe_code)]
 
+use crate::copy;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -143,7 +144,22 @@ impl RecvRegion {
         );
         // SAFETY: in bounds by the assertion, valid for writes by the promise of `new`; `source` is a live
         // slice, which by that promise cannot be the same memory.
-        unsafe { copy(source.as_ptr(), self.start.wrapping_add(offset), source.len()) }
+        unsafe { copy::copy(source.as_ptr(), self.start.wrapping_add(offset), source.len()) }
+    }
+
+    /// As [`write`](RecvRegion::write), past the cache: for memory that is in nobody's cache.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn write_past(&self, offset: usize, source: &[u8]) {
+        assert!(
+            offset <= self.len && source.len() <= self.len - offset,
+            "write of {} bytes at {offset} into {} bytes",
+            source.len(),
+            self.len
+        );
+        // SAFETY: as in `write`.
+        unsafe { copy::copy_past(source.as_ptr(), self.start.wrapping_add(offset), source.len()) }
     }
 
     /// The part at `range`.
@@ -181,64 +197,6 @@ impl RecvRegion {
             unsafe { std::ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), self.len) };
         }
         out
-    }
-}
-
-/// Copies `len` bytes, as the library's copy does but for one case: when the target lies a little above the source
-/// within a page, loads look to the processor as if they needed the stores before them, and the library's copy
-/// falls to half its speed. That is what the usual buffer of `malloc` (page + 16) does with transport memory.
-///
-/// # Safety
-/// As [`std::ptr::copy_nonoverlapping`].
-#[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        let above = (to as usize).wrapping_sub(from as usize) % 4096;
-        if len >= 1024
-            && above < 256
-            && !above.is_multiple_of(64)
-            && is_x86_feature_detected!("avx")
-        {
-            // SAFETY: the processor has it; the rest by contract.
-            return unsafe { copy_blocks(from, to, len) };
-        }
-    }
-    // SAFETY: by contract.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
-}
-
-/// Copies in blocks of 256 bytes, each loaded whole before it is stored.
-///
-/// # Safety
-/// As [`std::ptr::copy_nonoverlapping`].
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[target_feature(enable = "avx")]
-unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
-    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
-    const BLOCK: usize = 256;
-    let blocks = len / BLOCK;
-    // SAFETY: every block is inside `len` bytes; loads and stores need no alignment.
-    unsafe {
-        for block in 0..blocks {
-            let (from, to) = (from.add(BLOCK * block), to.add(BLOCK * block));
-            let load = |i: usize| _mm256_loadu_si256(from.add(32 * i).cast::<__m256i>());
-            let store =
-                |i: usize, part| _mm256_storeu_si256(to.add(32 * i).cast::<__m256i>(), part);
-            // One by one: an array of them would go through the stack.
-            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
-            let (e, f, g, h) = (load(4), load(5), load(6), load(7));
-            store(0, a);
-            store(1, b);
-            store(2, c);
-            store(3, d);
-            store(4, e);
-            store(5, f);
-            store(6, g);
-            store(7, h);
-        }
-        let done = BLOCK * blocks;
-        std::ptr::copy_nonoverlapping(from.add(done), to.add(done), len - done);
     }
 }
 

@@ -38,6 +38,7 @@ mod shared;
 mod socket;
 #[cfg(not(loom))]
 mod transport;
+mod warmth;
 #[cfg(not(loom))]
 mod wire;
 

@@ -3,9 +3,9 @@
 //! The figures were found with `examples/shm_pingpong`: the latency of 4 KiB to 64 KiB decides.
 
 /// Payloads up to here are published whole, stored through the cache or past it: there, publishing costs more.
-const WHOLE: [usize; 2] = [2 << 10, 8 << 10];
+const WHOLE: [usize; 2] = [4 << 10, 8 << 10];
 /// The first piece of a longer payload: short, so that the reader starts early.
-const FIRST_PIECE: [usize; 2] = [2 << 10, 4 << 10];
+const FIRST_PIECE: [usize; 2] = [4 << 10, 4 << 10];
 /// The longest piece: longer ones gain nothing.
 pub(crate) const PIECE_MAX: usize = 32 << 10;
 /// A payload is cut into about so many pieces: the last one is what the reader has left to do.

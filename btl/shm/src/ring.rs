@@ -32,6 +32,7 @@ use crate::distance::Distance;
 use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Malformed, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
+use crate::warmth::Warmth;
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Counters, Fault, HEADER_MAX, Header, Landing, Peer, Sink, Token};
 
@@ -426,6 +427,8 @@ struct Partial {
     got: usize,
     /// Where it goes; `None`: it stays in the bulk area until it is whole.
     landing: Option<(RecvRegion, Token)>,
+    /// It goes there past the cache.
+    past: bool,
 }
 
 /// The reading end.
@@ -486,13 +489,14 @@ impl Reader {
         from: Peer,
         sink: &mut S,
         counters: &Counters,
+        warmth: &mut Warmth,
     ) -> Result<bool, Malformed> {
         // Acquire: what the writer wrote before it published the word.
         let word = self.shared.word(self.at(self.pos)).load(Ordering::Acquire);
         if word == 0 {
             return Ok(false);
         }
-        self.take(word, from, sink, counters)?;
+        self.take(word, from, sink, counters, warmth)?;
         Ok(true)
     }
 
@@ -502,6 +506,7 @@ impl Reader {
         from: Peer,
         sink: &mut S,
         counters: &Counters,
+        warmth: &mut Warmth,
     ) -> Result<(), Malformed> {
         let at = self.at(self.pos);
         let room = RING + self.geometry.ring - at;
@@ -533,8 +538,11 @@ impl Reader {
                     Landing::Direct { region, token } => Some((region, token)),
                     Landing::Buffered => None,
                 };
+                let past = landing.as_ref().is_some_and(|(region, _)| {
+                    warmth.is_cold(region.as_mut_ptr() as usize, region.len())
+                });
                 self.bulk_pos = place;
-                self.partial = Some(Partial { header, place, len, got: 0, landing });
+                self.partial = Some(Partial { header, place, len, got: 0, landing, past });
             }
             Kind::Wrap => {
                 self.advance(room);
@@ -581,7 +589,10 @@ impl Reader {
         }
         if let Some((region, _)) = &partial.landing {
             let at = self.bulk_at(partial.place + partial.got as u64);
-            self.shared.with(at, len, |bytes| region.write(partial.got, bytes));
+            self.shared.with(at, len, |bytes| match partial.past {
+                true => region.write_past(partial.got, bytes),
+                false => region.write(partial.got, bytes),
+            });
             // Only what is read for good: the last, unfinished unit of alignment is not given back yet.
             let end = partial.place + (partial.got + len) as u64;
             self.bulk_done(end - end % BULK_ALIGN as u64);

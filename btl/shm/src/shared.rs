@@ -96,7 +96,7 @@ mod real {
             let to = self.at(at, bytes.len());
             // SAFETY: in bounds; the writer owns these bytes until it publishes them (`ring.rs`), and `bytes`
             // cannot be shared memory: slices of that exist only inside `with` and `with_mut`.
-            unsafe { super::copy_few(bytes.as_ptr(), to, bytes.len()) }
+            unsafe { ironweave_btl::copy::copy(bytes.as_ptr(), to, bytes.len()) }
         }
 
         /// Copies `bytes` to byte `at`, a multiple of 64, past the cache where the processor can. Such stores
@@ -179,41 +179,6 @@ mod real {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "Shared({} bytes, {} users)", self.len, Arc::strong_count(&self.keep))
         }
-    }
-}
-
-/// Copies `len` bytes; short ones (headers, small payloads) without a call.
-///
-/// # Safety
-/// As [`std::ptr::copy_nonoverlapping`].
-#[cfg(not(loom))]
-#[inline(always)]
-unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
-    // Two possibly overlapping loads and stores of one size cover every length between that size and its double.
-    macro_rules! pair {
-        ($word:ty) => {{
-            let last = len - size_of::<$word>();
-            // SAFETY: both words are inside `len` bytes; the ranges do not overlap each other, by contract.
-            unsafe {
-                let (a, b) = (
-                    from.cast::<$word>().read_unaligned(),
-                    from.add(last).cast::<$word>().read_unaligned(),
-                );
-                to.cast::<$word>().write_unaligned(a);
-                to.add(last).cast::<$word>().write_unaligned(b);
-            }
-        }};
-    }
-    match len {
-        0 => {}
-        // SAFETY: one byte, by contract.
-        1 => unsafe { to.write(from.read()) },
-        2..=3 => pair!(u16),
-        4..=7 => pair!(u32),
-        8..=16 => pair!(u64),
-        17..=32 => pair!(u128),
-        // SAFETY: by contract.
-        _ => unsafe { std::ptr::copy_nonoverlapping(from, to, len) },
     }
 }
 

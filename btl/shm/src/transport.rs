@@ -9,8 +9,10 @@ use crate::pieces::{PIECE_MAX, pieces};
 use crate::primitive::{Ordering, fence};
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry};
+use crate::warmth::Warmth;
 use crate::wire::{JobKey, Message, PEER_MAX};
 use crate::{segment, socket};
+use ironweave_btl::copy::pack;
 use ironweave_btl::memory::SendRegion;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
@@ -70,6 +72,7 @@ pub struct Shm {
     /// The inbox says that we sleep.
     asleep: bool,
     pub(crate) counters: Arc<Counters>,
+    warmth: Warmth,
     caps: Caps,
     max_inline: usize,
 
@@ -158,6 +161,7 @@ impl Shm {
             urgent: false,
             asleep: false,
             counters: Arc::default(),
+            warmth: Warmth::new(),
             caps: Caps {
                 name: NAME,
                 device: String::from("memory"),
@@ -333,7 +337,7 @@ impl Shm {
         if let Some(mut incoming) = self.rx[peer.index()].take() {
             self.hot.retain(|&hot| hot != peer.0);
             if residue == Residue::Deliver {
-                reports += drain(&mut incoming, peer, sink, &self.counters);
+                reports += drain(&mut incoming, peer, sink, &self.counters, &mut self.warmth);
             }
             unfinished = Some(incoming);
         }
@@ -442,9 +446,15 @@ impl Shm {
 }
 
 /// Takes everything whole out of a ring that is about to be closed. Bounded by what it can hold.
-fn drain<S: Sink>(incoming: &mut Incoming, peer: Peer, sink: &mut S, counters: &Counters) -> usize {
+fn drain<S: Sink>(
+    incoming: &mut Incoming,
+    peer: Peer,
+    sink: &mut S,
+    counters: &Counters,
+    warmth: &mut Warmth,
+) -> usize {
     for taken in 0..incoming.reader.capacity() {
-        match incoming.reader.poll(peer, sink, counters) {
+        match incoming.reader.poll(peer, sink, counters, warmth) {
             Ok(true) => {}
             Ok(false) => return taken,
             Err(Malformed(what)) => {
@@ -533,7 +543,7 @@ impl Btl for Shm {
             writer.send_inline(header, payload.len(), |shared, at| shared.write(at, payload))
         } else {
             writer.send_bulk(header, payload.len(), pieces(payload.len(), true), |at, piece| {
-                piece.copy_from_slice(&payload[at..at + piece.len()]);
+                pack(piece, &payload[at..at + piece.len()]);
             })
         };
         match sent {
@@ -559,7 +569,7 @@ impl Btl for Shm {
         peer: Peer,
         header: &[u8],
         len: usize,
-        mut pack: P,
+        mut fill: P,
     ) -> Result<(), Refused>
     where
         P: FnMut(usize, &mut [u8]),
@@ -572,9 +582,9 @@ impl Btl for Shm {
         let sent = if inline {
             outgoing
                 .writer
-                .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| pack(0, b)))
+                .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| fill(0, b)))
         } else if len <= self.caps.max_bcopy {
-            outgoing.writer.send_bulk(header, len, pieces(len, streamed), pack)
+            outgoing.writer.send_bulk(header, len, pieces(len, streamed), fill)
         } else {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         };
@@ -641,7 +651,7 @@ impl Btl for Shm {
             };
             let mut taken = 0;
             let end = loop {
-                match incoming.reader.poll(peer, sink, &self.counters) {
+                match incoming.reader.poll(peer, sink, &self.counters, &mut self.warmth) {
                     Ok(true) if taken < BURST => {
                         taken += 1;
                         if taken > 2 {

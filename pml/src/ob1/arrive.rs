@@ -433,34 +433,59 @@ impl Engine {
                 return self.land_at(recv, range);
             }
             Frame::Match(envelope) => {
-                // Only in turn; everything else takes the way through `frame`.
-                let Found::Here(comm) = self.comms.find(from, &envelope) else {
+                let length = payload_len as u64;
+                let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
                     return Landing::Buffered;
                 };
-                let there = self.comms.at(comm);
-                let member = &there.members[envelope.source as usize];
-                if member.expected != envelope.seq || member.heard != rail || there.careful {
+                slot
+            }
+            Frame::Rndv { envelope, length, sender } if !self.caps[usize::from(rail.0)].put => {
+                let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
                     return Landing::Buffered;
-                }
-                let slot = there.find_posted(&self.recvs, envelope.source, envelope.tag);
-                if slot == NIL
-                    || self.recvs[slot].buffer.capacity() < payload_len
-                    || self.recvs[slot].buffer.region(0..payload_len).is_none()
-                {
-                    return Landing::Buffered;
-                }
-                let member = &mut there.members[envelope.source as usize];
-                member.expected = member.expected.wrapping_add(1);
-                there.unpost(&mut self.recvs, slot);
+                };
+                // The answer overtakes the first bytes: the sender need not stop after them.
                 let recv = &mut self.recvs[slot];
-                recv.matched(from, envelope.source, envelope.tag, payload_len as u64);
-                recv.rail = rail;
-                recv.claimed = payload_len as u64;
+                recv.sender = sender;
+                let (from, want) = (recv.claimed, recv.want);
+                self.ask(slot, from, want - from);
                 slot
             }
             _ => return Landing::Buffered,
         };
         self.land_at(slot, 0..payload_len)
+    }
+
+    /// Matches the first frame of a message of `length` bytes before its payload is here, if the message is in turn and a
+    /// receive with room for that payload waits; everything else takes the way through `frame`.
+    fn land_first(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        envelope: &Envelope,
+        payload_len: usize,
+        length: u64,
+    ) -> Option<u32> {
+        let Found::Here(comm) = self.comms.find(from, envelope) else { return None };
+        let there = self.comms.at(comm);
+        let member = &there.members[envelope.source as usize];
+        if member.expected != envelope.seq || member.heard != rail || there.careful {
+            return None;
+        }
+        let slot = there.find_posted(&self.recvs, envelope.source, envelope.tag);
+        if slot == NIL
+            || self.recvs[slot].buffer.capacity() < payload_len
+            || self.recvs[slot].buffer.region(0..payload_len).is_none()
+        {
+            return None;
+        }
+        let member = &mut there.members[envelope.source as usize];
+        member.expected = member.expected.wrapping_add(1);
+        there.unpost(&mut self.recvs, slot);
+        let recv = &mut self.recvs[slot];
+        recv.matched(from, envelope.source, envelope.tag, length);
+        recv.rail = rail;
+        recv.claimed = payload_len as u64;
+        Some(slot)
     }
 
     fn land_at(&mut self, slot: u32, range: std::ops::Range<usize>) -> Landing {

@@ -4,6 +4,7 @@
 //! datatype) is packed and unpacked piece by piece at byte offsets of the packed message, in any order of pieces. No
 //! method here allocates, and none touches memory outside what its maker promised.
 
+use ironweave_btl::copy::pack;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use smallvec::SmallVec;
 use std::fmt;
@@ -84,9 +85,9 @@ impl Payload {
     pub fn pack(&self, offset: usize, out: &mut [u8]) {
         match self {
             Payload::Contiguous(region) => {
-                out.copy_from_slice(&region.as_slice()[offset..offset + out.len()]);
+                pack(out, &region.as_slice()[offset..offset + out.len()]);
             }
-            Payload::Owned(bytes) => out.copy_from_slice(&bytes[offset..offset + out.len()]),
+            Payload::Owned(bytes) => pack(out, &bytes[offset..offset + out.len()]),
             Payload::List(parts) => pack_list(parts, offset, out),
             Payload::Convertor(pack) => pack.pack(offset, out),
         }
@@ -155,7 +156,7 @@ fn pack_list(parts: &[SendRegion], offset: usize, out: &mut [u8]) {
         }
         let n = (part.len() - skip).min(out.len());
         let (now, rest) = out.split_at_mut(n);
-        now.copy_from_slice(&part.as_slice()[skip..skip + n]);
+        pack(now, &part.as_slice()[skip..skip + n]);
         (out, skip) = (rest, 0);
     }
     assert!(out.is_empty(), "a piece beyond the end of the message");

@@ -8,6 +8,7 @@ use super::send::{Send, SendState, Write};
 use super::slots::Key;
 use super::wire::{self, Announce, Asked, Fin, Frag, Grant, Match, WireStatus, kinds};
 use super::{Mode, Ob1, PmlError, RailId};
+use ironweave_btl::copy::pack;
 use ironweave_btl::{Btl, Descriptor, Header, Peer, Refused, RmaDescriptor, RmaKind, Token};
 use zerocopy::IntoBytes;
 
@@ -397,7 +398,7 @@ fn send_small<B: Btl>(
         return btl.send_short(peer, header, payload);
     }
     let copy = |offset: usize, piece: &mut [u8]| {
-        piece.copy_from_slice(&payload[offset..offset + piece.len()]);
+        pack(piece, &payload[offset..offset + piece.len()]);
     };
     btl.send_bcopy(peer, header, payload.len(), copy)
 }

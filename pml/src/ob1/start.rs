@@ -7,6 +7,7 @@ use super::slots::NIL;
 use super::wire::{Envelope, Match, kinds};
 use super::{CommId, Mode, Ob1, Payload, PmlError, ReqId, Started};
 use ironweave_btl::Btl;
+use ironweave_btl::copy::pack;
 use zerocopy::IntoBytes;
 
 impl<B: Btl> Ob1<B> {
@@ -43,7 +44,7 @@ impl<B: Btl> Ob1<B> {
             btl.send_short(member.peer, header.as_bytes(), data)
         } else {
             btl.send_bcopy(member.peer, header.as_bytes(), data.len(), |offset, piece| {
-                piece.copy_from_slice(&data[offset..offset + piece.len()]);
+                pack(piece, &data[offset..offset + piece.len()]);
             })
         };
         if sent.is_err() {

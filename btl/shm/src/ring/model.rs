@@ -57,14 +57,14 @@ fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
         }
     });
     let mut sink = Expect { next: 0, sizes };
-    let counters = Counters::default();
+    let (counters, mut warmth) = (Counters::default(), Warmth::with_cache(0));
     while sink.next < sizes.len() as u64 {
-        if !reader.poll(Peer(0), &mut sink, &counters).unwrap() {
+        if !reader.poll(Peer(0), &mut sink, &counters, &mut warmth).unwrap() {
             thread::yield_now();
         }
     }
     sender.join().unwrap();
-    assert!(!reader.poll(Peer(0), &mut sink, &counters).unwrap());
+    assert!(!reader.poll(Peer(0), &mut sink, &counters, &mut warmth).unwrap());
 }
 
 #[test]
