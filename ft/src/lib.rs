@@ -1,13 +1,27 @@
-//! Failure knowledge: who is known to have failed, in one place.
+//! The control plane: who is known to have failed, and what the living do together about it. Pure machines: no clock,
+//! thread, socket or file. They are told what happened, and hand back effects.
 //!
-//! Four sources tell of failures (blueprint, "Failure knowledge"): the launcher through the liveness page, proof
-//! from a transport, the detector, and the resource manager. They are merged here into one list that only grows and
-//! whose order never changes, so that "the failures known at that moment" is a number (seed 001, "FAILURE_ACK": the
-//! same idea with PMI's string). Suspicions are kept apart: a lost rail is not a dead process (law 3), and nothing is
-//! done about a suspect until somebody with proof says so.
+//! **Failure knowledge.** Four sources tell of failures (blueprint, "Failure knowledge"): the launcher through the
+//! liveness page, proof from a transport, the detector, and the resource manager. They are merged here into one list that
+//! only grows and whose order never changes, so that "the failures known at that moment" is a number (seed 001,
+//! "FAILURE_ACK": the same idea with PMI's string). Suspicions are kept apart: a lost rail is not a dead process
+//! (law 3), and nothing is done about a suspect until somebody with proof says so.
 //!
-//! Pure: no clock, thread or socket.
+//! **Together.** [`Plane`] spreads failure and revoke notices reliably (`circulant`: the graph, and why everybody is
+//! reached) and runs agreements (`agreement`: the machine, and why all get the same value, law 7).
 
+mod agreement;
+mod circulant;
+mod comm;
 mod failures;
+mod group;
+mod notices;
+mod plane;
+mod set;
+mod wire;
 
 pub use failures::{Failed, FailureList, How, Source};
+pub use group::Group;
+pub use plane::{Contribution, Decided, Effect, Nanos, Plane, PlaneConfig, PlaneCounters};
+pub use set::RankSet;
+pub use wire::{CommKey, FRAME_MAX, Frame, Scope, VERSION};

@@ -1,0 +1,310 @@
+//! What the control plane keeps of one communicator: who of it is dead, whether it is revoked, its agreements, and what
+//! has to stay of it after it was freed.
+//!
+//! A freed communicator that had agreements is *closing* until every living member has told that it decided all of
+//! them. One that was revoked stays for a while longer (`retain`), so that the notice is passed on when a
+//! neighbour turns out to have died with it.
+
+use crate::agreement::exchange::Exchange;
+use crate::agreement::{Agreement, Around, CLOSE, News, Step};
+use crate::circulant::{neighbours, replaced};
+use crate::group::Group;
+use crate::plane::{Decided, Effect, Nanos, Outbox};
+use crate::set::RankSet;
+use crate::wire::{CommKey, Message, Scope, Value, View};
+
+/// Agreements of one communicator that others may begin before this process has contributed.
+const AHEAD_MAX: usize = 1 << 10;
+/// Messages of one communicator that may wait for this process.
+const EARLY_MAX: usize = 1 << 16;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Life {
+    /// In use.
+    Here,
+    /// Freed; its last agreements may still be asked for.
+    Closing,
+    /// Freed and closed. Only the notice of its revocation may still have to be passed on, until then.
+    Closed(Nanos),
+}
+
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Comm {
+    pub key: CommKey,
+    group: Group,
+    me: u32,
+    dead: RankSet,
+    view: View,
+    revoked: Option<Scope>,
+    pub life: Life,
+    /// Every agreement that this process has contributed to is below this number.
+    started: u64,
+    /// By number.
+    agreements: Vec<Agreement>,
+}
+
+/// How a message was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    Fine,
+    Stale,
+    Malformed,
+}
+
+impl Comm {
+    pub fn new(key: CommKey, group: Group, me: u32) -> Self {
+        Comm {
+            key,
+            group,
+            me,
+            dead: RankSet::new(),
+            view: View::default(),
+            revoked: None,
+            life: Life::Here,
+            started: 0,
+            agreements: Vec::new(),
+        }
+    }
+
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    pub fn is_revoked(&self, scope: Scope) -> bool {
+        self.revoked.is_some_and(|revoked| revoked >= scope)
+    }
+
+    /// These processes are known dead now.
+    pub fn failed(&mut self, processes: &[u32], fan: u32, out: &mut Outbox) {
+        let new =
+            |process: &u32| self.group.rank_of(*process).filter(|rank| !self.dead.contains(*rank));
+        let ranks: Vec<u32> = processes.iter().filter_map(new).collect();
+        if ranks.is_empty() {
+            return;
+        }
+        for rank in &ranks {
+            self.dead.insert(*rank);
+            self.view.add(*rank);
+        }
+        if let Some(scope) = self.revoked {
+            let message = Message::Revoke { key: self.key, scope };
+            for rank in replaced(self.me, self.group.size(), &self.dead, &ranks) {
+                out.send(self.group.process(rank), &message);
+            }
+        }
+        let open: Vec<u64> =
+            self.agreements.iter().filter(|one| one.is_open()).map(|one| one.seq).collect();
+        for seq in open {
+            // A decision drops others, never this one.
+            self.on(seq, fan, out, |agreement, at, out| agreement.enter_view(at, out));
+        }
+    }
+
+    /// Revoked, here (`source` is `None`) or by a notice of the process `source`. `false` when it was before.
+    pub fn revoke(&mut self, scope: Scope, source: Option<u32>, out: &mut Outbox) -> bool {
+        if self.is_revoked(scope) {
+            return false;
+        }
+        self.revoked = Some(scope);
+        let source = source.and_then(|process| self.group.rank_of(process));
+        let message = Message::Revoke { key: self.key, scope };
+        for rank in neighbours(self.me, source, self.group.size(), &self.dead) {
+            out.send(self.group.process(rank), &message);
+        }
+        true
+    }
+
+    /// This process contributes to agreement `seq`.
+    pub fn agree(
+        &mut self,
+        seq: u64,
+        flag: u64,
+        acknowledged: &RankSet,
+        fan: u32,
+        out: &mut Outbox,
+    ) {
+        assert!(self.life == Life::Here, "agree on a communicator that was freed");
+        assert!(
+            seq >= self.started,
+            "agreements of a communicator begin in the order of their numbers"
+        );
+        self.started = seq + 1;
+        self.contribute(seq, flag, acknowledged, fan, out);
+    }
+
+    fn contribute(
+        &mut self,
+        seq: u64,
+        flag: u64,
+        acknowledged: &RankSet,
+        fan: u32,
+        out: &mut Outbox,
+    ) {
+        let ranks = acknowledged.iter().filter_map(|process| self.group.rank_of(process)).collect();
+        self.open(seq);
+        self.on(seq, fan, out, |agreement, at, out| agreement.contribute(flag, ranks, at, out));
+    }
+
+    /// Freed: nothing is begun on it any more.
+    pub fn free(&mut self, fan: u32, out: &mut Outbox) {
+        assert!(self.life == Life::Here, "a communicator is freed once");
+        self.life = Life::Closing;
+        self.close(fan, out);
+    }
+
+    /// Begins the last agreement once all others are decided.
+    fn close(&mut self, fan: u32, out: &mut Outbox) {
+        if self.agreements.iter().any(Agreement::is_open) {
+            return;
+        }
+        if self.started == 0 {
+            self.life = Life::Closed(out.now);
+            self.agreements = Vec::new();
+            return;
+        }
+        self.contribute(CLOSE, !0, &RankSet::new(), fan, out);
+    }
+
+    /// A message of a phase of agreement `seq`.
+    pub fn step(
+        &mut self,
+        from: u32,
+        seq: u64,
+        view: View,
+        step: Step,
+        fan: u32,
+        out: &mut Outbox,
+    ) -> Taken {
+        let Some(from) = self.group.rank_of(from).filter(|rank| *rank != self.me) else {
+            return Taken::Malformed;
+        };
+        if let Step::Gather { input: crate::wire::Input::Locked { value, .. }, .. } = &step
+            && !self.may_be_failed(&value.failed)
+        {
+            return Taken::Malformed;
+        }
+        if matches!(self.life, Life::Closed(_)) {
+            if seq != CLOSE {
+                return Taken::Stale;
+            }
+            self.tell_closed(from, out);
+            return Taken::Fine;
+        }
+        if self.find(seq).is_err() {
+            if seq < self.started {
+                // Dropped, because all living members have decided it.
+                return Taken::Stale;
+            }
+            if self.agreements.iter().filter(|one| one.is_waiting()).count() >= AHEAD_MAX {
+                return Taken::Malformed;
+            }
+            self.open(seq);
+        }
+        let mut room = EARLY_MAX.saturating_sub(self.agreements.iter().map(Agreement::early).sum());
+        self.on(seq, fan, out, |agreement, at, out| {
+            agreement.step(from, view, step, &mut room, at, out)
+        })
+    }
+
+    /// Somebody has decided agreement `seq`.
+    pub fn decision(
+        &mut self,
+        from: u32,
+        seq: u64,
+        value: Value,
+        fan: u32,
+        out: &mut Outbox,
+    ) -> Taken {
+        let Some(from) = self.group.rank_of(from).filter(|rank| *rank != self.me) else {
+            return Taken::Malformed;
+        };
+        if !self.may_be_failed(&value.failed) {
+            return Taken::Malformed;
+        }
+        if self.find(seq).is_err() {
+            return Taken::Stale;
+        }
+        self.on(seq, fan, out, |agreement, at, out| agreement.decision(from, value, at, out))
+    }
+
+    /// A member asks for the end of a communicator that has ended here.
+    fn tell_closed(&self, rank: u32, out: &mut Outbox) {
+        out.send(self.group.process(rank), &closed(self.key));
+    }
+
+    /// Whether these can be the failed of a value: members, and not this one.
+    fn may_be_failed(&self, failed: &RankSet) -> bool {
+        failed.iter().last().is_none_or(|last| last < self.group.size())
+            && !failed.contains(self.me)
+    }
+
+    fn find(&self, seq: u64) -> Result<usize, usize> {
+        self.agreements.binary_search_by_key(&seq, |agreement| agreement.seq)
+    }
+
+    /// Makes room for agreement `seq` unless there is one.
+    fn open(&mut self, seq: u64) {
+        if let Err(at) = self.find(seq) {
+            self.agreements.reserve_exact(1);
+            self.agreements.insert(at, Agreement::new(seq));
+        }
+    }
+
+    /// Below this number all agreements are decided here.
+    fn done(&self) -> u64 {
+        let open = self.agreements.iter().find(|agreement| agreement.is_open());
+        open.map_or(self.started, |agreement| agreement.seq)
+    }
+
+    /// Lets agreement `seq`, which exists, do something, and follows up what came of it.
+    fn on(
+        &mut self,
+        seq: u64,
+        fan: u32,
+        out: &mut Outbox,
+        act: impl FnOnce(&mut Agreement, &Around, &mut Outbox) -> News,
+    ) -> Taken {
+        let done = self.done().min(seq);
+        let at = self.find(seq).expect("only agreements that exist are acted on");
+        let around = Around {
+            key: self.key,
+            group: &self.group,
+            exchange: Exchange { size: self.group.size(), dead: &self.dead, me: self.me, fan },
+            view: self.view,
+            done,
+        };
+        let news = act(&mut self.agreements[at], &around, out);
+        if let Some(all_done) = news.all_done {
+            self.agreements.retain(|one| one.seq >= all_done || one.is_open() || one.is_waiting());
+        }
+        if let Some(value) = news.decided {
+            if seq == CLOSE {
+                self.life = Life::Closed(out.now);
+                self.agreements = Vec::new();
+            } else {
+                let failed = value.failed.iter().map(|rank| self.group.process(rank)).collect();
+                out.push(Effect::Decided(Decided {
+                    key: self.key,
+                    seq,
+                    flag: value.flag,
+                    failed,
+                    acknowledged: value.acknowledged,
+                }));
+                if self.life == Life::Closing {
+                    self.close(fan, out);
+                }
+            }
+        }
+        match (news.malformed, news.stale) {
+            (true, _) => Taken::Malformed,
+            (_, true) => Taken::Stale,
+            _ => Taken::Fine,
+        }
+    }
+}
+
+/// What is answered about the end of a communicator that has ended here.
+pub(crate) fn closed(key: CommKey) -> Message<'static> {
+    let value = Value { flag: !0, acknowledged: false, failed: RankSet::new() };
+    Message::Decision { key, seq: CLOSE, value }
+}
