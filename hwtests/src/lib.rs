@@ -1,7 +1,14 @@
-//! Tests on real devices. What cannot run on a machine says `SKIP name: reason`.
+//! Tests on real devices, and on Soft-RoCE inside a small virtual machine. What cannot run on a machine says
+//! `SKIP name: reason`.
 //!
-//! There is no device transport yet; what is here finds the devices that such transports will use, so that a run on a
-//! machine that has some shows it.
+//! * [`vm`] is the machine: any command runs in it, `iw-vm -- COMMAND…`.
+//! * [`fabric`] is what a test finds there: two hosts of two rails each, and wires to cut. On a cluster, the devices
+//!   that `iw-hwtest --device` names take the hosts' place, and what needs a wire is skipped by name.
+//!
+//! The tests themselves are in `tests/` here, and in the transports' crates: the conformance suite.
+
+pub mod fabric;
+pub mod vm;
 
 use std::path::Path;
 

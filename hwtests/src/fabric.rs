@@ -1,0 +1,159 @@
+//! The fabric that device tests run on: which RDMA devices belong to which host, and, in the virtual machine, the wires
+//! between them, to be cut, slowed and made lossy.
+
+use std::process::Command;
+
+/// Names the devices of each host: `rxe00,rxe01:rxe10,rxe11`. Set in the virtual machine, and by `iw-hwtest`.
+pub const HOSTS: &str = "IRONWEAVE_VERBS_HOSTS";
+/// Set inside the virtual machine.
+pub const VM: &str = "IRONWEAVE_VM";
+
+/// The RDMA devices of two hosts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fabric {
+    /// For each host, its devices: one for each rail.
+    pub hosts: Vec<Vec<String>>,
+}
+
+impl Fabric {
+    /// The fabric that this process was given; `None` where nobody gave one.
+    #[must_use]
+    pub fn given() -> Option<Fabric> {
+        std::env::var(HOSTS).ok().and_then(|text| Fabric::parse(&text))
+    }
+
+    fn parse(text: &str) -> Option<Fabric> {
+        let hosts: Vec<Vec<String>> = text
+            .split(':')
+            .map(|host| {
+                host.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+            })
+            .collect();
+        let complete = hosts.iter().all(|host: &Vec<String>| !host.is_empty());
+        complete.then_some(Fabric { hosts })
+    }
+
+    /// The device of `host` on `rail`; hosts and rails beyond the last begin again.
+    #[must_use]
+    pub fn device(&self, host: usize, rail: usize) -> &str {
+        let devices = &self.hosts[host % self.hosts.len()];
+        &devices[rail % devices.len()]
+    }
+}
+
+/// One end of a wire of the virtual machine. What a test did to it is undone when this is dropped.
+#[derive(Debug)]
+pub struct Wire {
+    interface: String,
+    host: usize,
+    rail: usize,
+    down: bool,
+    shaped: bool,
+}
+
+impl Wire {
+    /// The end at `host` of the wire of `rail`; `None` outside of the virtual machine.
+    #[must_use]
+    pub fn of(host: usize, rail: usize) -> Option<Wire> {
+        std::env::var_os(VM)?;
+        let interface = format!("h{host}r{rail}");
+        Some(Wire { interface, host, rail, down: false, shaped: false })
+    }
+
+    /// Takes the link down at this end.
+    ///
+    /// # Panics
+    /// When `ip` fails, as all that follows; a test cannot go on then.
+    pub fn down(&mut self) {
+        run("ip", &["link", "set", &self.interface, "down"]);
+        self.down = true;
+    }
+
+    /// Brings it up again, with the routes that the kernel dropped with it.
+    pub fn up(&mut self) {
+        run("ip", &["link", "set", &self.interface, "up"]);
+        let (host, rail) = (self.host, self.rail);
+        let other = 1 - host;
+        for (family, net, width) in
+            [("-4", format!("10.77.{rail}."), 32), ("-6", format!("fd77:{rail}::"), 128)]
+        {
+            let (to, from) = (format!("{net}{}", other + 1), format!("{net}{}", host + 1));
+            let route = format!("{to}/{width}");
+            let device = ["dev", &self.interface];
+            let table = ["table", "100"];
+            run(
+                "ip",
+                &[&[family, "route", "replace", &route], &device[..], &["src", &from], &table]
+                    .concat(),
+            );
+            let peer = format!("/sys/class/net/h{other}r{rail}/address");
+            let mac =
+                std::fs::read_to_string(peer).expect("the other end of the wire has an address");
+            let neighbour = [family, "neigh", "replace", &to, "lladdr", mac.trim()];
+            run("ip", &[&neighbour[..], &device, &["nud", "permanent"]].concat());
+        }
+        self.down = false;
+    }
+
+    /// Shapes what this end sends, in the words of `tc netem`: `loss 5%`, `delay 1ms 300us`, `delay 10ms reorder 25%`.
+    pub fn netem(&mut self, words: &str) {
+        let shape: Vec<&str> = words.split_whitespace().collect();
+        let place = ["qdisc", "replace", "dev", &self.interface, "root", "netem"];
+        run("tc", &[&place[..], &shape].concat());
+        self.shaped = true;
+    }
+
+    /// Ends what [`netem`](Wire::netem) began.
+    pub fn clean(&mut self) {
+        run("tc", &["qdisc", "del", "dev", &self.interface, "root"]);
+        self.shaped = false;
+    }
+
+    /// Packets that this end has sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        let path = format!("/sys/class/net/{}/statistics/tx_packets", self.interface);
+        let text = std::fs::read_to_string(path).expect("the kernel counts packets");
+        text.trim().parse().expect("the count is a number")
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.shaped {
+            self.clean();
+        }
+        if self.down {
+            self.up();
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output();
+    match output {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => panic!(
+            "{program} {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ),
+        Err(error) => panic!("{program}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_rails_are_named_and_begin_again() {
+        let fabric = Fabric::parse("rxe00,rxe01:rxe10,rxe11").unwrap();
+        assert_eq!(fabric.device(1, 0), "rxe10");
+        assert_eq!(fabric.device(2, 3), "rxe01");
+        let one = Fabric::parse("mlx5_0").unwrap();
+        assert_eq!(one.device(5, 5), "mlx5_0");
+        assert_eq!(Fabric::parse("a:"), None);
+        assert_eq!(Fabric::parse(""), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! The fabric itself: what a test of a transport relies on is there. Runs where devices are given
+//! ([`ironweave_hwtests::fabric::HOSTS`]); tests that cut wires, in the virtual machine only.
+
+use ironweave_hwtests::fabric::{Fabric, Wire};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Tests change the wires: one at a time, also when the harness runs them in threads.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn given(test: &str) -> Option<Fabric> {
+    let fabric = Fabric::given();
+    if fabric.is_none() {
+        println!("SKIP hwtests/{test}: no devices are given (IRONWEAVE_VERBS_HOSTS)");
+    }
+    fabric
+}
+
+fn wire(test: &str, host: usize, rail: usize) -> Option<Wire> {
+    let wire = Wire::of(host, rail);
+    if wire.is_none() {
+        println!("SKIP hwtests/{test}: there are no wires to cut outside of the virtual machine");
+    }
+    wire
+}
+
+/// `ibv_rc_pingpong` of the distribution, from host 0 to host 1 over `rail`.
+fn pingpong(fabric: &Fabric, rail: usize, port: u16, rounds: u32) -> (Output, Output) {
+    let start = |host: usize, server: Option<&str>| -> Child {
+        let mut command = Command::new("ibv_rc_pingpong");
+        command.args(["-d", fabric.device(host, rail), "-g", "1", "-s", "1024"]);
+        command.args(["-n", &rounds.to_string(), "-p", &port.to_string()]);
+        command.args(server).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("ibv_rc_pingpong is there")
+    };
+    let server = start(1, None);
+    // It listens as soon as it has made its queue pair; the client tries once.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let listening = format!(":{port:04X} ");
+    while !["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .any(|table| std::fs::read_to_string(table).is_ok_and(|text| text.contains(&listening)))
+    {
+        assert!(Instant::now() < deadline, "ibv_rc_pingpong does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let client = start(0, Some("127.0.0.1"));
+    let client = client.wait_with_output().expect("the client ends");
+    (client, server.wait_with_output().expect("the server ends"))
+}
+
+/// Every device that was given has an active port.
+#[test]
+fn devices_are_active() {
+    let Some(fabric) = given("devices_are_active") else { return };
+    let _alone = ALONE.lock();
+    for device in fabric.hosts.iter().flatten() {
+        let state = format!("/sys/class/infiniband/{device}/ports/1/state");
+        let state =
+            std::fs::read_to_string(&state).unwrap_or_else(|error| panic!("{state}: {error}"));
+        assert!(state.contains("ACTIVE"), "{device}: {state}");
+    }
+}
+
+/// Reliable messages cross each rail, and its wire: also when the wire loses and reorders some.
+#[test]
+fn messages_cross_the_wire() {
+    let Some(fabric) = given("messages_cross_the_wire") else { return };
+    let _alone = ALONE.lock();
+    for rail in 0..2 {
+        let Some(mut wire) = wire("messages_cross_the_wire", 0, rail) else { return };
+        if rail == 1 {
+            wire.netem("delay 100us reorder 10% loss 2%");
+        }
+        let before = wire.sent();
+        let (client, server) = pingpong(&fabric, rail, 18515 + rail as u16, 100);
+        assert!(client.status.success() && server.status.success(), "{client:?} {server:?}");
+        assert!(wire.sent() >= before + 100, "the messages did not take the wire");
+    }
+}
+
+/// A cut wire ends a connection with an error or not at all, never well; mended, it carries messages again.
+#[test]
+fn a_wire_is_cut_and_mended() {
+    let Some(fabric) = given("a_wire_is_cut_and_mended") else { return };
+    let Some(mut wire) = wire("a_wire_is_cut_and_mended", 0, 0) else { return };
+    let _alone = ALONE.lock();
+    wire.down();
+    let state = "/sys/class/infiniband/rxe00/ports/1/state";
+    let state = std::fs::read_to_string(state).expect("the port's state");
+    assert!(!state.contains("ACTIVE"), "the port of a cut wire is {state}");
+    wire.up();
+    let (client, server) = pingpong(&fabric, 0, 18520, 20);
+    assert!(client.status.success() && server.status.success(), "{client:?} {server:?}");
+}
