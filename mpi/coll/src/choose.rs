@@ -1,0 +1,245 @@
+//! The table of algorithms: which one a call uses, by size, number of processes and hosts, and how that is overridden.
+//!
+//! Everything a choice looks at is the same at each member, so all choose alike. An override that cannot do the call (an
+//! order that it would not keep, a number of processes it is not made for) is passed over by all alike, and the table
+//! decides.
+
+use crate::CollError;
+use std::fmt;
+
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $collective:ident: $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ })+) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+            pub enum $name {
+                $($(#[$variant_doc])* $variant,)+
+            }
+
+            impl $name {
+                /// All of them.
+                pub const ALL: &[$name] = &[$($name::$variant),+];
+
+                /// Its name in parameters.
+                #[must_use]
+                pub const fn name(self) -> &'static str {
+                    match self { $($name::$variant => $text,)+ }
+                }
+            }
+
+            impl fmt::Display for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str(self.name())
+                }
+            }
+        )+
+
+        /// What may be set about collectives; the same at each member of a communicator.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub struct Config {
+            $(
+                /// The algorithm to use instead of the table's choice.
+                pub $collective: Option<$name>,
+            )+
+            /// Bytes of a segment where long messages are passed on in segments.
+            pub segment: usize,
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Config { $($collective: None,)+ segment: SEGMENT }
+            }
+        }
+
+        impl Config {
+            /// The collectives whose algorithm can be set.
+            pub const COLLECTIVES: &[&str] = &[$(stringify!($collective)),+];
+
+            /// Sets the algorithm of a collective by name, as the parameter `coll_<collective>_algorithm` does; `"auto"`
+            /// leaves it to the table.
+            ///
+            /// # Errors
+            /// [`CollError::UnknownAlgorithm`], with the names there are.
+            pub fn set(&mut self, collective: &str, algorithm: &str) -> Result<(), CollError> {
+                match collective {
+                    $(stringify!($collective) => {
+                        let found = $name::ALL.iter().find(|known| known.name() == algorithm);
+                        if found.is_none() && algorithm != "auto" {
+                            let names: Vec<_> = $name::ALL.iter().map(|known| known.name()).collect();
+                            return Err(CollError::UnknownAlgorithm {
+                                collective: stringify!($collective),
+                                name: algorithm.into(),
+                                known: format!("auto, {}", names.join(", ")),
+                            });
+                        }
+                        self.$collective = found.copied();
+                        Ok(())
+                    })+
+                    _ => Err(CollError::UnknownAlgorithm {
+                        collective: "collective operations",
+                        name: collective.into(),
+                        known: Self::COLLECTIVES.join(", "),
+                    }),
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
+    /// How a barrier is done.
+    barrier: Barrier {
+        /// Everybody tells those 1, 2, 4, … ranks on: log₂ n rounds.
+        Dissemination = "dissemination",
+        /// Up a binomial tree and down again: 2 (n − 1) messages in all.
+        Tree = "tree",
+        /// Up the tree of each host, dissemination between hosts, down again.
+        Node = "node",
+    }
+    /// How data is broadcast.
+    bcast: Bcast {
+        /// The root sends to everybody.
+        Linear = "linear",
+        /// A binomial tree: log₂ n rounds.
+        Binomial = "binomial",
+        /// Scattered on a tree, then collected in a ring.
+        ScatterAllgather = "scatter_allgather",
+        /// From one to the next in segments.
+        Chain = "chain",
+        /// Between hosts first, then inside of each.
+        Node = "node",
+    }
+    /// How values are reduced at a root.
+    reduce: Reduce {
+        /// The root receives everything.
+        Linear = "linear",
+        /// A binomial tree: log₂ n rounds.
+        Binomial = "binomial",
+        /// Each process reduces a part, the root collects them (Rabenseifner).
+        Rabenseifner = "rabenseifner",
+        /// Inside of each host first, then between them.
+        Node = "node",
+    }
+    /// How values are reduced for everybody.
+    allreduce: Allreduce {
+        /// Whole vectors between partners at doubling distances: log₂ n rounds.
+        RecursiveDoubling = "recursive_doubling",
+        /// Each process reduces a part, then all are collected (Rabenseifner): 2 log₂ n rounds.
+        Rabenseifner = "rabenseifner",
+        /// Parts go twice around a ring: 2 (n − 1) rounds. Needs an operation that commutes.
+        Ring = "ring",
+        /// A reduction at rank 0 and a broadcast.
+        ReduceBcast = "reduce_bcast",
+        /// Inside of each host, between hosts, and back.
+        Node = "node",
+    }
+}
+
+/// The usual segment.
+const SEGMENT: usize = 64 << 10;
+
+/// What the table looks at, of one group of processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// How many processes.
+    pub size: u32,
+    /// Bytes of the whole vector.
+    pub len: usize,
+    /// Bytes of an element; 1 when nothing is reduced.
+    pub extent: usize,
+    /// Operands may change places.
+    pub commutative: bool,
+    /// There are several hosts, and more than one process on some.
+    pub hosts: bool,
+    /// Ranks go host by host.
+    pub in_order: bool,
+}
+
+impl Facts {
+    /// Whether hosts can be used for a reduction.
+    const fn by_host(&self) -> bool {
+        self.hosts && (self.commutative || self.in_order)
+    }
+
+    const fn count(&self) -> usize {
+        self.len / if self.extent == 0 { 1 } else { self.extent }
+    }
+}
+
+impl Config {
+    pub(crate) fn barrier(&self, facts: Facts) -> Barrier {
+        let can = |algorithm: &Barrier| *algorithm != Barrier::Node || facts.hosts;
+        self.barrier.filter(can).unwrap_or(if facts.hosts {
+            Barrier::Node
+        } else {
+            Barrier::Dissemination
+        })
+    }
+
+    pub(crate) fn bcast(&self, facts: Facts) -> Bcast {
+        let can = |algorithm: &Bcast| *algorithm != Bcast::Node || facts.hosts;
+        self.bcast.filter(can).unwrap_or_else(|| match facts.len {
+            _ if facts.hosts => Bcast::Node,
+            _ if facts.size <= 2 => Bcast::Binomial,
+            // A segment for each process fills the chain; then nothing is sent twice.
+            len if len / self.segment.max(1) >= 2 * facts.size as usize => Bcast::Chain,
+            len if len >= 64 << 10 && facts.size >= 8 => Bcast::ScatterAllgather,
+            _ => Bcast::Binomial,
+        })
+    }
+
+    pub(crate) fn reduce(&self, facts: Facts) -> Reduce {
+        let can = |algorithm: &Reduce| *algorithm != Reduce::Node || facts.by_host();
+        self.reduce.filter(can).unwrap_or(match facts.len {
+            _ if facts.by_host() => Reduce::Node,
+            len if len >= 32 << 10 && facts.size >= 4 && facts.count() >= facts.size as usize => {
+                Reduce::Rabenseifner
+            }
+            _ => Reduce::Binomial,
+        })
+    }
+
+    pub(crate) fn allreduce(&self, facts: Facts) -> Allreduce {
+        let can = |algorithm: &Allreduce| match algorithm {
+            Allreduce::Node => facts.by_host(),
+            Allreduce::Ring => facts.commutative,
+            _ => true,
+        };
+        self.allreduce.filter(can).unwrap_or(match facts.len {
+            _ if facts.by_host() => Allreduce::Node,
+            len if len <= 4 << 10 || facts.count() < facts.size as usize => {
+                Allreduce::RecursiveDoubling
+            }
+            len if len >= 1 << 20 && facts.size > 2 && facts.commutative => Allreduce::Ring,
+            _ => Allreduce::Rabenseifner,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_set_and_wrong_ones_answered() {
+        let mut config = Config::default();
+        config.set("bcast", "chain").expect("it exists");
+        assert_eq!(config.bcast, Some(Bcast::Chain));
+        config.set("bcast", "auto").expect("it exists");
+        assert_eq!(config.bcast, None);
+        let error = config.set("bcast", "magic").expect_err("there is none");
+        assert!(error.to_string().contains("there are: auto, linear, binomial"), "{error}");
+        let error = config.set("bcst", "chain").expect_err("there is none");
+        assert!(error.to_string().contains("bcast"), "{error}");
+    }
+
+    #[test]
+    fn overrides_that_cannot_be_are_passed_over() {
+        let facts =
+            Facts { size: 4, len: 8, extent: 8, commutative: false, hosts: false, in_order: false };
+        let config = Config { allreduce: Some(Allreduce::Ring), ..Config::default() };
+        assert_eq!(config.allreduce(facts), Allreduce::RecursiveDoubling);
+        let facts = Facts { commutative: true, ..facts };
+        assert_eq!(config.allreduce(facts), Allreduce::Ring);
+    }
+}

@@ -1,0 +1,181 @@
+//! Collectives of one communicator: gives calls their tags, and keeps schedules and runners that were used before.
+
+use crate::CollError;
+use crate::call::Call;
+use crate::choose::Config;
+use crate::memory::Memory;
+use crate::op::Reduction;
+use crate::place::Place;
+use crate::plan::plan;
+use crate::runner::Runner;
+use crate::tags::Tags;
+use ironweave_pml::ob1::CommId;
+use std::sync::Arc;
+
+/// Runners kept for calls that were made before.
+const KEPT: usize = 16;
+/// Scratch memory of one that is kept, at most, in bytes.
+const KEPT_SCRATCH: usize = 4 << 20;
+
+/// A collective operation under way, or a persistent one. Its runner is what is polled.
+#[derive(Debug)]
+pub struct Operation {
+    call: Call,
+    runner: Runner,
+    /// The tag of a persistent operation.
+    tag: Option<i32>,
+}
+
+impl Operation {
+    /// What runs it.
+    #[inline]
+    pub const fn runner(&mut self) -> &mut Runner {
+        &mut self.runner
+    }
+
+    /// What it does.
+    #[must_use]
+    pub const fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// Begins a run of a persistent operation.
+    ///
+    /// # Errors
+    /// As [`Runner::start`]; [`CollError::WrongKind`] when it is not persistent.
+    pub fn restart(
+        &mut self,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<(), CollError> {
+        let tag = self.tag.ok_or(CollError::WrongKind("operation that is not persistent"))?;
+        self.runner.start(memory, reduction, tag)
+    }
+}
+
+/// The collectives of one communicator. Every member has one, made alike, and makes the same calls in the same order.
+///
+/// A call that was made before costs no allocation and no planning.
+///
+/// # Example
+/// A communicator of one process; larger ones differ in nothing but `poll` having to wait.
+/// ```
+/// use ironweave_btl::{Loopback, Peer, memory::{OwnedBuffer, SendRegion}};
+/// use ironweave_coll::{Call, Config, Context, Elements, Memory, Op, Place, Poll, Reduction, Type};
+/// use ironweave_pml::ob1::{self, CommSpec, Ob1};
+///
+/// let mut pml = Ob1::new(ob1::Config::new(Peer(0)));
+/// pml.add_btl(Loopback::new(Peer(0)));
+/// let comm = pml.add_comm(CommSpec::intra(0, 0, 0, vec![Peer(0)]))?;
+/// let mut collectives = Context::new(comm, None, Place::intra(0, 1), Config::default().into());
+///
+/// let sum = Reduction::new(Op::Sum, Type::U8)?;
+/// let elements = Elements { count: 3, extent: 1, commutative: true };
+/// let result = OwnedBuffer::zeroed(3);
+/// // SAFETY: `result` outlives the run and is not touched before it is over.
+/// let recv = unsafe { result.recv_region() };
+/// let memory = Memory { send: SendRegion::of_static(&[1, 2, 3]), recv };
+/// let call = Call::Allreduce { elements, in_place: false };
+/// let mut operation = collectives.start(&call, memory, Some(&sum))?;
+/// let outcome = loop {
+///     match operation.runner().poll(&mut pml) {
+///         Poll::Ready(outcome) => break outcome,
+///         Poll::Resolve(peer) => unreachable!("{peer}: there is nobody else"),
+///         Poll::Pending => pml.progress(),
+///     };
+/// };
+/// collectives.recycle(operation);
+/// assert_eq!((outcome, result.as_slice()), (Ok(()), [1, 2, 3].as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Context {
+    comm: CommId,
+    local: Option<CommId>,
+    place: Place,
+    config: Arc<Config>,
+    tags: Tags,
+    /// The most recently used last. Boxed, so that starting one moves a pointer.
+    #[expect(clippy::vec_box)]
+    kept: Vec<Box<Operation>>,
+}
+
+impl Context {
+    /// For a communicator: `place` is this process's in it; `local` the communicator of the own group, if it is an
+    /// inter-communicator. All members give the same configuration.
+    #[must_use]
+    pub fn new(comm: CommId, local: Option<CommId>, place: Place, config: Arc<Config>) -> Self {
+        Context {
+            comm,
+            local,
+            place,
+            config,
+            tags: Tags::new(),
+            kept: Vec::with_capacity(KEPT + 1),
+        }
+    }
+
+    /// This process's place in the communicator.
+    #[must_use]
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Begins a call. Poll its runner once to have the first messages go out, and until it is ready; then
+    /// [`recycle`](Self::recycle) it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the arguments: nothing was begun, and the call does not count in the order of calls.
+    #[inline]
+    pub fn start(
+        &mut self,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<Box<Operation>, CollError> {
+        let mut operation = self.operation(call)?;
+        if let Err(error) = operation.runner.start(memory, reduction, self.tags.call()) {
+            self.tags.undo();
+            self.recycle(operation);
+            return Err(error);
+        }
+        Ok(operation)
+    }
+
+    /// Makes a persistent operation, inactive: start it with [`Operation::restart`].
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn init(&mut self, call: &Call) -> Result<Box<Operation>, CollError> {
+        let mut operation = self.plan(call)?;
+        operation.tag = Some(self.tags.persistent());
+        Ok(operation)
+    }
+
+    /// Keeps an operation whose run is over for the next call like it. One that is running is dropped.
+    #[inline]
+    pub fn recycle(&mut self, operation: Box<Operation>) {
+        let fits = operation.runner.scratch() <= KEPT_SCRATCH && operation.tag.is_none();
+        if fits && !operation.runner.is_active() {
+            self.kept.push(operation);
+            if self.kept.len() > KEPT {
+                self.kept.remove(0);
+            }
+        }
+    }
+
+    #[inline]
+    fn operation(&mut self, call: &Call) -> Result<Box<Operation>, CollError> {
+        match self.kept.iter().rposition(|kept| kept.call == *call) {
+            Some(at) => Ok(self.kept.remove(at)),
+            None => self.plan(call),
+        }
+    }
+
+    #[cold]
+    fn plan(&self, call: &Call) -> Result<Box<Operation>, CollError> {
+        let schedule = Arc::new(plan(call, &self.place, &self.config)?);
+        let runner = Runner::new(schedule, self.comm, self.local);
+        Ok(Box::new(Operation { call: call.clone(), runner, tag: None }))
+    }
+}

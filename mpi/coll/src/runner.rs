@@ -1,0 +1,313 @@
+//! Runs one process's schedule over the PML: begins a round's messages, waits for all of them, does the local work, and
+//! so on.
+//!
+//! Never blocks, never progresses the engine, and knows no clock. On the first error it cancels the receives of the
+//! round, begins nothing more, and waits until *every* message it began is over; only then it reports, and lets go of the
+//! caller's memory (law 2; seed 000, "Internal request cleanup"). A send to a living process that itself left the
+//! operation is over when that process refuses it, which is what an interruption of the communicator's collectives does
+//! there: whoever reports an error to its user has to spread that interruption.
+#![allow(unsafe_code)] // lends parts of the run's memory to messages, as the checked schedule says
+
+use crate::CollError;
+use crate::memory::{Memory, Spaces};
+use crate::op::Reduction;
+use crate::schedule::{Schedule, Step, Target};
+use ironweave_btl::{Btl, Peer};
+use ironweave_pml::ob1::{CommId, Mode, Ob1, Payload, PmlError, ReqId, Source, Started, TagMatch};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+
+/// How far a run is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Poll {
+    /// Messages are under way: progress the engine and poll again.
+    Pending,
+    /// Give the addresses of this process to [`Ob1::add_peer`], or have it judged, and poll again.
+    Resolve(Peer),
+    /// The run is over: no message of it is under way, and its memory was given back.
+    Ready(Result<(), CollError>),
+}
+
+/// Where a run is. Messages may be under way in `Posting`, `Waiting` and `Failing`.
+enum State {
+    Idle,
+    /// The round's messages from `step` on are to be begun.
+    Posting {
+        round: usize,
+        step: usize,
+    },
+    /// All messages of the round were begun.
+    Waiting {
+        round: usize,
+    },
+    /// The outcome is known; messages are still under way.
+    Failing(CollError),
+}
+
+/// A message under way.
+struct Open {
+    request: ReqId,
+    with: Target,
+    /// Length of a message to receive; [`SENT`] for one that is sent.
+    expected: usize,
+}
+
+const SENT: usize = usize::MAX;
+
+/// Runs a schedule, once or any number of times.
+///
+/// Dropped during a run, it keeps its scratch memory for ever and leaves the caller's to the messages under way: end runs
+/// first.
+pub struct Runner {
+    schedule: Arc<Schedule>,
+    comm: CommId,
+    /// For members of the own group of an inter-communicator.
+    local: Option<CommId>,
+    tag: i32,
+    reduction: Option<Reduction>,
+    state: State,
+    open: SmallVec<[Open; 4]>,
+    spaces: Spaces,
+}
+
+impl Runner {
+    /// For a schedule on a communicator; `local` is the communicator of the own group of an inter-communicator. Allocates
+    /// all scratch memory.
+    #[must_use]
+    pub fn new(schedule: Arc<Schedule>, comm: CommId, local: Option<CommId>) -> Self {
+        let spaces = Spaces::new(schedule.sizes().scratch);
+        let state = State::Idle;
+        Runner {
+            schedule,
+            comm,
+            local,
+            tag: 0,
+            reduction: None,
+            state,
+            open: SmallVec::new(),
+            spaces,
+        }
+    }
+
+    /// Begins a run; the first messages go out with the first [`poll`](Self::poll). All processes give the same `tag`, which
+    /// no other operation that may run at the same time uses (see [`Context`](crate::Context), which sees to that).
+    ///
+    /// # Errors
+    /// [`CollError::Active`], [`CollError::ShortBuffer`], [`CollError::WrongElements`]: nothing was begun.
+    pub fn start(
+        &mut self,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+        tag: i32,
+    ) -> Result<(), CollError> {
+        if !matches!(self.state, State::Idle) {
+            return Err(CollError::Active);
+        }
+        let sizes = self.schedule.sizes();
+        let got = reduction.map_or(0, Reduction::extent);
+        if sizes.extent != 0 && got != sizes.extent {
+            return Err(CollError::WrongElements { expected: sizes.extent, got });
+        }
+        self.spaces.lend(memory, sizes).map_err(|(which, needed, got)| CollError::ShortBuffer {
+            which,
+            needed,
+            got,
+        })?;
+        self.reduction = reduction.cloned();
+        self.tag = tag;
+        self.state = State::Posting { round: 0, step: 0 };
+        Ok(())
+    }
+
+    /// Whether a run was begun and is not over.
+    #[must_use]
+    pub const fn is_active(&self) -> bool {
+        !matches!(self.state, State::Idle)
+    }
+
+    /// Bytes of scratch memory.
+    pub(crate) fn scratch(&self) -> usize {
+        self.schedule.sizes().scratch
+    }
+
+    /// Moves the run on as far as it goes now. An idle runner is ready.
+    pub fn poll<B: Btl>(&mut self, pml: &mut Ob1<B>) -> Poll {
+        loop {
+            match self.state {
+                State::Idle => return Poll::Ready(Ok(())),
+                State::Posting { round, .. } if round == self.schedule.len() => {
+                    self.end();
+                    return Poll::Ready(Ok(()));
+                }
+                State::Posting { round, step } => match self.post(pml, round, step) {
+                    Ok(()) => self.state = State::Waiting { round },
+                    Err((step, PmlError::Unresolved(peer), _)) => {
+                        self.state = State::Posting { round, step };
+                        return Poll::Resolve(peer);
+                    }
+                    Err((_, error, with)) => self.fail(pml, because(error, with)),
+                },
+                State::Waiting { round } => match self.settle(pml) {
+                    Err(error) => self.fail(pml, error),
+                    Ok(()) if !self.open.is_empty() => return Poll::Pending,
+                    Ok(()) => {
+                        self.work(round);
+                        self.state = State::Posting { round: round + 1, step: 0 };
+                    }
+                },
+                State::Failing(_) => {
+                    // Only that they are over is of interest now.
+                    while self.settle(pml).is_err() {}
+                    if !self.open.is_empty() {
+                        return Poll::Pending;
+                    }
+                    let State::Failing(error) = self.end() else { continue };
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Ends a run from outside with this error, because the owner knows that it cannot succeed. [`poll`](Self::poll) tells
+    /// when it is over.
+    pub fn fail<B: Btl>(&mut self, pml: &mut Ob1<B>, error: CollError) {
+        match self.state {
+            State::Idle | State::Failing(_) => {}
+            State::Posting { .. } | State::Waiting { .. } => {
+                for open in &self.open {
+                    pml.cancel(open.request);
+                }
+                self.state = State::Failing(error);
+            }
+        }
+    }
+
+    /// No message is under way: the caller's memory is its own again.
+    fn end(&mut self) -> State {
+        debug_assert!(self.open.is_empty());
+        self.spaces.give_back();
+        std::mem::replace(&mut self.state, State::Idle)
+    }
+
+    /// Begins the messages of a round from `first` on. Sends go out first: nothing arrives before the engine is progressed,
+    /// so receives are in time, and the peers need not wait for our posting them.
+    fn post<B: Btl>(
+        &mut self,
+        pml: &mut Ob1<B>,
+        round: usize,
+        first: usize,
+    ) -> Result<(), (usize, PmlError, Target)> {
+        let steps = self.schedule.round(round);
+        let (comm, local, tag) = (self.comm, self.local, self.tag);
+        let comm_of = |with: Target| {
+            if with.is_local() { local.ok_or(PmlError::InvalidComm) } else { Ok(comm) }
+        };
+        for (index, step) in steps.sends.iter().chain(steps.recvs).enumerate().skip(first) {
+            match *step {
+                Step::Send { to, from } => {
+                    // SAFETY: the messages of this round write nothing of `from`, by the check of the schedule, and local
+                    // work waits until the message is over.
+                    let data = Payload::Contiguous(unsafe { self.spaces.outgoing(from) });
+                    let started = comm_of(to)
+                        .and_then(|comm| pml.send(comm, Mode::Standard, &data, to.rank(), tag));
+                    match started {
+                        Ok(Started::Done) => {}
+                        Ok(Started::Pending(request)) => {
+                            self.open.push(Open { request, with: to, expected: SENT });
+                        }
+                        Err(error) => return Err((index, error, to)),
+                    }
+                }
+                Step::Recv { from, into } => {
+                    // SAFETY: no other message of this round uses `into`, and local work waits, as above.
+                    let region = unsafe { self.spaces.incoming(into) };
+                    let (source, tag) = (Source::Rank(from.rank()), TagMatch::Tag(tag));
+                    let posted = comm_of(from)
+                        .and_then(|comm| pml.recv_into(comm, region, source, tag, true));
+                    match posted {
+                        Ok(request) => {
+                            self.open.push(Open { request, with: from, expected: into.len() });
+                        }
+                        Err(error) => return Err((index, error, from)),
+                    }
+                }
+                Step::Copy { .. } | Step::Reduce { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the messages that are over off the list; stops at one that failed.
+    #[inline]
+    fn settle<B: Btl>(&mut self, pml: &mut Ob1<B>) -> Result<(), CollError> {
+        let mut at = 0;
+        while at < self.open.len() {
+            let Open { request, with, expected } = self.open[at];
+            let Some(completion) = pml.test(request) else {
+                at += 1;
+                continue;
+            };
+            self.open.swap_remove(at);
+            completion.result.map_err(|error| because(error, with))?;
+            if expected != SENT && completion.status.bytes != expected {
+                let got = completion.status.bytes;
+                return Err(CollError::Mismatch { rank: with.rank(), expected, got });
+            }
+        }
+        Ok(())
+    }
+
+    /// The local steps of a round whose messages are over.
+    #[inline]
+    fn work(&mut self, round: usize) {
+        debug_assert!(self.open.is_empty());
+        for step in self.schedule.round(round).local {
+            match *step {
+                // SAFETY: no message is under way.
+                Step::Copy { from, into } => unsafe {
+                    self.spaces.local(from, into, |from, into| into.copy_from_slice(from));
+                },
+                Step::Reduce { from, into } => {
+                    let Some(reduction) = &self.reduction else { continue };
+                    // SAFETY: as above.
+                    unsafe {
+                        self.spaces.local(from, into, |from, into| reduction.apply(from, into));
+                    }
+                }
+                Step::Send { .. } | Step::Recv { .. } => {}
+            }
+        }
+    }
+}
+
+/// The error of a message as that of the operation.
+fn because(error: PmlError, with: Target) -> CollError {
+    if with.is_local() { CollError::Local(error) } else { CollError::Pml(error) }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if !self.open.is_empty() {
+            self.spaces.leak();
+        }
+    }
+}
+
+impl fmt::Debug for Runner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.schedule.len();
+        match &self.state {
+            State::Idle => write!(f, "idle, {of} rounds")?,
+            State::Posting { round, step } => write!(f, "round {round} of {of}, step {step}")?,
+            State::Waiting { round } => write!(f, "round {round} of {of}")?,
+            State::Failing(error) => write!(f, "failing ({error})")?,
+        }
+        for open in &self.open {
+            let way = if open.expected == SENT { "to" } else { "from" };
+            write!(f, ", waits for a message {way} {:?}", open.with)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! The tags of collective operations, apart from those of users and of fault tolerance.
+//!
+//! ```text
+//!      0 and up            users
+//!     -1 …  -15            reserved for the library's own exchanges outside of schedules (communicator creation)
+//!    -16 … -2^29 + 1       one for each collective call of a communicator, in the order of calls, in a circle
+//!    -2^29 … -2^30 + 1     one for each persistent collective, in the order of initialisations, in a circle
+//!    -2^30 and down        FT_TAG_MAX: resilient (agreement, shrink)
+//! ```
+//! All members of a communicator call its collectives, and initialise its persistent ones, in the same order (MPI 5.0
+//! §6.14), so they count alike and messages of different operations never meet. A persistent operation keeps its tag,
+//! because different ones may be started in different orders (§6.13); its own starts follow each other.
+
+use ironweave_pml::ob1::FT_TAG_MAX;
+
+const FIRST: i32 = -16;
+const FIRST_PERSISTENT: i32 = FT_TAG_MAX / 2;
+
+/// Whether a tag belongs to a collective operation: what an interruption of collectives ends.
+#[must_use]
+pub const fn is_collective(tag: i32) -> bool {
+    tag <= FIRST && tag > FT_TAG_MAX
+}
+
+/// Gives each operation of a communicator its tag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tags {
+    next: i32,
+    next_persistent: i32,
+}
+
+impl Tags {
+    pub const fn new() -> Self {
+        Tags { next: FIRST, next_persistent: FIRST_PERSISTENT }
+    }
+
+    /// For the next call.
+    #[inline]
+    pub const fn call(&mut self) -> i32 {
+        let tag = self.next;
+        self.next = if tag - 1 > FIRST_PERSISTENT { tag - 1 } else { FIRST };
+        tag
+    }
+
+    /// The last call was not made.
+    pub const fn undo(&mut self) {
+        self.next = if self.next == FIRST { FIRST_PERSISTENT + 1 } else { self.next + 1 };
+    }
+
+    /// For the next persistent operation.
+    pub const fn persistent(&mut self) -> i32 {
+        let tag = self.next_persistent;
+        self.next_persistent = if tag - 1 > FT_TAG_MAX { tag - 1 } else { FIRST_PERSISTENT };
+        tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_go_in_circles_of_their_own() {
+        let mut tags = Tags::new();
+        assert_eq!((tags.call(), tags.call()), (-16, -17));
+        tags.next = FIRST_PERSISTENT + 1;
+        assert_eq!(tags.call(), FIRST_PERSISTENT + 1);
+        tags.undo();
+        assert_eq!((tags.call(), tags.call()), (FIRST_PERSISTENT + 1, FIRST));
+        tags.undo();
+        assert_eq!(tags.call(), FIRST);
+        assert_eq!(tags.persistent(), FIRST_PERSISTENT);
+        tags.next_persistent = FT_TAG_MAX + 1;
+        assert_eq!((tags.persistent(), tags.persistent()), (FT_TAG_MAX + 1, FIRST_PERSISTENT));
+        assert!(is_collective(FIRST_PERSISTENT) && is_collective(FIRST));
+        assert!(!is_collective(FT_TAG_MAX) && !is_collective(-1) && !is_collective(0));
+    }
+}

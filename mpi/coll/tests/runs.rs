@@ -1,0 +1,323 @@
+//! Runs over the PML and simulated rails, in virtual time, with deaths at random moments: everybody alive returns, what
+//! returns without error is right, and nothing is written after it returned (laws 1 and 2).
+//!
+//! `COLL_RUNS=n` runs that many seeds (default 60), `COLL_SEED=s` one of them.
+#![allow(unsafe_code)] // regions of test buffers are made here
+
+mod util;
+
+use ironweave_btl::memory::OwnedBuffer;
+use ironweave_btl::{Address, Loopback, Peer};
+use ironweave_btl_sim::{RailModel, SimFault, SimNet};
+use ironweave_coll::{Call, CollError, Config, Context, Memory, Operation, Place, Poll, Reduction};
+use ironweave_pml::ob1::{self, CommId, CommSpec, Ob1, PmlError};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use util::Kind;
+use util::oracle::{Who, after, before};
+use util::rail::Rail;
+
+/// Events after which a simulation is believed to go on for ever.
+const EVENTS_MAX: u64 = 3_000_000;
+/// What memory is filled with that no operation uses any more.
+const CANARY: u8 = 0x5a;
+
+/// An operation under way, and its memory.
+struct Open {
+    number: usize,
+    operation: Box<Operation>,
+    memory: [OwnedBuffer; 2],
+}
+
+enum News {
+    Dead(u32),
+    Interrupted,
+}
+
+struct Process {
+    me: u32,
+    engine: Ob1<Rail>,
+    comm: CommId,
+    context: Context,
+    open: VecDeque<Open>,
+    next: usize,
+    interrupted: bool,
+    news: Vec<(u64, News)>,
+    /// Memory of operations that are over.
+    retired: Vec<[OwnedBuffer; 2]>,
+    rng: SmallRng,
+}
+
+/// A script that everybody follows.
+struct Plan {
+    seed: u64,
+    size: u32,
+    calls: Vec<(Call, Kind)>,
+    /// Operations of a process that may be under way at a time.
+    depth: usize,
+    kills: Vec<(u64, u32)>,
+    models: Vec<RailModel>,
+    hosts: Option<Vec<u32>>,
+    config: Arc<Config>,
+}
+
+impl Plan {
+    fn of(seed: u64) -> Plan {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let size = rng.random_range(1..=12);
+        let calls = (0..rng.random_range(2..=8)).map(|_| util::call(&mut rng, size)).collect();
+        let victims = if seed.is_multiple_of(3) { 0 } else { rng.random_range(1..=3u32.min(size)) };
+        let kills = (0..victims)
+            .map(|_| (rng.random_range(0..400_000), rng.random_range(0..size)))
+            .collect();
+        let models = [RailModel::shm(), RailModel::tcp(), RailModel::verbs()];
+        let models = match rng.random_range(0..4) {
+            3 => vec![models[1].clone(), models[2].clone()],
+            one => vec![models[one].clone()],
+        };
+        let hosts = rng.random_bool(0.5).then(|| (0..size).map(|rank| rank / 3).collect());
+        let config = Arc::new(util::random_config(&mut rng));
+        Plan { seed, size, calls, depth: rng.random_range(1..=3), kills, models, hosts, config }
+    }
+}
+
+struct World {
+    plan: Plan,
+    net: SimNet,
+    processes: Vec<Option<Process>>,
+    addresses: Vec<Vec<Address>>,
+    /// Memory of the dead stays until the end.
+    graves: Vec<Vec<[OwnedBuffer; 2]>>,
+    places: Vec<Place>,
+    right: usize,
+    failed: usize,
+}
+
+impl World {
+    fn new(plan: Plan) -> World {
+        let net = SimNet::new(plan.seed);
+        let places = util::places(plan.size, plan.hosts.as_deref());
+        let group: Vec<Peer> = (0..plan.size).map(Peer).collect();
+        let mut addresses = Vec::new();
+        let mut processes = Vec::new();
+        for (me, place) in (0..).zip(&places) {
+            let mut engine = Ob1::new(ob1::Config::new(Peer(me)));
+            engine.add_btl(Rail::Own(Loopback::new(Peer(me))));
+            for model in &plan.models {
+                engine.add_btl(Rail::Sim(net.open(Peer(me), model)));
+            }
+            addresses.push(engine.addresses());
+            let comm = engine
+                .add_comm(CommSpec::intra(3, 0, me, group.clone()))
+                .expect("the first communicator");
+            processes.push(Some(Process {
+                me,
+                engine,
+                comm,
+                context: Context::new(comm, None, place.clone(), Arc::clone(&plan.config)),
+                open: VecDeque::new(),
+                next: 0,
+                interrupted: false,
+                news: Vec::new(),
+                retired: Vec::new(),
+                rng: SmallRng::seed_from_u64(plan.seed << 16 ^ u64::from(me)),
+            }));
+            net.wake_at(Peer(me), 0);
+        }
+        for &(at, victim) in &plan.kills {
+            net.wake_at(Peer(victim), at);
+        }
+        World { plan, net, processes, addresses, graves: Vec::new(), places, right: 0, failed: 0 }
+    }
+
+    fn run(mut self) -> (usize, usize) {
+        let seed = self.plan.seed;
+        while let Some(Peer(me)) = self.net.next_ready() {
+            self.step(me);
+            if self.net.events() > EVENTS_MAX {
+                panic!("seed {seed}: it never comes to rest\n{}", self.dump());
+            }
+        }
+        for process in self.processes.iter().flatten() {
+            let over = process.next == self.plan.calls.len() || process.interrupted;
+            if !over || !process.open.is_empty() {
+                panic!("seed {seed}: process {} hangs\n{}", process.me, self.dump());
+            }
+        }
+        // What is still in the queues of a revoked communicator goes with the engines.
+        for process in self.processes.iter_mut().flatten() {
+            assert_eq!(self.net.outstanding(Peer(process.me)), 0, "seed {seed}: something is lent");
+            for memory in process.retired.iter().flatten() {
+                let intact = memory.as_slice().iter().all(|&byte| byte == CANARY);
+                assert!(intact, "seed {seed}: memory of {} was written after the end", process.me);
+            }
+        }
+        (self.right, self.failed)
+    }
+
+    fn step(&mut self, me: u32) {
+        if self.processes[me as usize].is_none() || self.killed(me) {
+            return;
+        }
+        let mut process = self.processes[me as usize].take().expect("it was looked at");
+        self.live(&mut process);
+        self.processes[me as usize] = Some(process);
+    }
+
+    fn killed(&mut self, me: u32) -> bool {
+        let now = self.net.now_ns();
+        if !self.plan.kills.iter().any(|&(at, victim)| victim == me && at <= now) {
+            return false;
+        }
+        self.net.fault(SimFault::Kill(Peer(me)));
+        let process = self.processes[me as usize].take().expect("the living die once");
+        let Process { engine, open, mut retired, .. } = process;
+        drop(engine);
+        for Open { operation, memory, .. } in open {
+            drop(operation);
+            retired.push(memory);
+        }
+        self.graves.push(retired);
+        self.tell(now, || News::Dead(me));
+        true
+    }
+
+    /// Everybody alive will hear of something, each in its time.
+    fn tell(&mut self, now: u64, news: impl Fn() -> News) {
+        for process in self.processes.iter_mut().flatten() {
+            let at = now + process.rng.random_range(0..200_000);
+            process.news.push((at, news()));
+            self.net.wake_at(Peer(process.me), at);
+        }
+    }
+
+    fn live(&mut self, process: &mut Process) {
+        let now = self.net.now_ns();
+        let due: Vec<_> = process.news.extract_if(.., |(at, _)| *at <= now).collect();
+        for (_, news) in due {
+            match news {
+                News::Dead(peer) => process.engine.proc_failed(Peer(peer)),
+                News::Interrupted => Self::interrupt(process),
+            }
+        }
+        while process.engine.progress() > 0 {}
+        let proven: Vec<Peer> = process
+            .engine
+            .suspects()
+            .filter_map(|fault| fault.peer.filter(|_| fault.is_proof()))
+            .collect();
+        proven.into_iter().for_each(|peer| process.engine.proc_failed(peer));
+        let mut moved = true;
+        while moved {
+            moved = false;
+            while process.open.len() < self.plan.depth
+                && process.next < self.plan.calls.len()
+                && !process.interrupted
+            {
+                self.begin(process);
+                moved = true;
+            }
+            let mut at = 0;
+            while at < process.open.len() {
+                match process.open[at].operation.runner().poll(&mut process.engine) {
+                    Poll::Pending => at += 1,
+                    Poll::Resolve(peer) => {
+                        let addresses = &self.addresses[peer.index()];
+                        process
+                            .engine
+                            .add_peer(peer, addresses)
+                            .expect("the net reaches everybody");
+                    }
+                    Poll::Ready(outcome) => {
+                        let open = process.open.remove(at).expect("it was polled");
+                        self.over(process, open, outcome);
+                        moved = true;
+                    }
+                }
+            }
+        }
+        if process.engine.progress() > 0 || process.engine.rails().iter().any(Rail::restless) {
+            self.net.wake_at(Peer(process.me), now + 300);
+        }
+    }
+
+    fn begin(&self, process: &mut Process) {
+        let (call, kind) = &self.plan.calls[process.next];
+        let who = Who { place: &self.places[process.me as usize], second: false };
+        let (send, recv) = before(call, who, *kind);
+        let memory = [OwnedBuffer::from(send), OwnedBuffer::from(recv)];
+        // SAFETY: the buffers live until the end of the simulation, after every engine, and are not touched while an
+        // operation uses them.
+        let lent =
+            unsafe { Memory { send: memory[0].send_region(), recv: memory[1].recv_region() } };
+        let reduction =
+            Reduction::user(kind.extent(), *kind == Kind::Numbers, Arc::new(kind.apply()));
+        let reduction = reduction.expect("elements have bytes");
+        let operation =
+            process.context.start(call, lent, Some(&reduction)).expect("right arguments");
+        process.open.push_back(Open { number: process.next, operation, memory });
+        process.next += 1;
+    }
+
+    fn over(&mut self, process: &mut Process, open: Open, outcome: Result<(), CollError>) {
+        let Open { number, operation, mut memory } = open;
+        process.context.recycle(operation);
+        let (call, kind) = &self.plan.calls[number];
+        let me = process.me;
+        match outcome {
+            Ok(()) => {
+                self.right += 1;
+                let who = Who { place: &self.places[me as usize], second: false };
+                let is_right = memory[1].as_slice() == after(call, who, *kind);
+                assert!(is_right, "seed {}: {call:?} is wrong at {me}", self.plan.seed);
+            }
+            Err(CollError::Pml(
+                PmlError::ProcFailed { .. } | PmlError::Revoked | PmlError::RailLost(_),
+            )) if !self.plan.kills.is_empty() => {
+                self.failed += 1;
+                if !process.interrupted {
+                    Self::interrupt(process);
+                    self.tell(self.net.now_ns(), || News::Interrupted);
+                }
+            }
+            Err(error) => panic!("seed {}: {call:?} at {me}: {error}", self.plan.seed),
+        }
+        memory.iter_mut().for_each(|memory| memory.as_mut_slice().fill(CANARY));
+        process.retired.push(memory);
+    }
+
+    /// The communicator's collectives are over here.
+    fn interrupt(process: &mut Process) {
+        process.interrupted = true;
+        process.engine.revoke_comm(process.comm);
+    }
+
+    fn dump(&self) -> String {
+        let mut out = String::new();
+        for process in self.processes.iter().flatten() {
+            out += &format!("process {}:\n", process.me);
+            for open in &process.open {
+                out += &format!("  {:?}: {:?}\n", self.plan.calls[open.number], open.operation);
+            }
+            process.engine.dump(&mut out).expect("strings take everything");
+        }
+        out
+    }
+}
+
+#[test]
+fn everybody_returns_and_what_returns_is_right() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("COLL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("COLL_RUNS").unwrap_or(60),
+    };
+    let (mut right, mut failed) = (0, 0);
+    for seed in seeds {
+        println!("seed {seed}: COLL_SEED={seed} cargo nextest run -p ironweave-coll everybody");
+        let done = World::new(Plan::of(seed)).run();
+        (right, failed) = (right + done.0, failed + done.1);
+    }
+    println!("{right} operations were right, {failed} were interrupted");
+}

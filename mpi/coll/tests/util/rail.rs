@@ -1,0 +1,116 @@
+//! The rails of a simulated process as one type: `self`, and a simulated rail.
+
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::{
+    Address, Btl, Caps, Counters, Descriptor, EndpointState, Fault, Loopback, Peer, Refused,
+    RemoteKey, Residue, RmaDescriptor, Sink,
+};
+use ironweave_btl_sim::SimBtl;
+use std::sync::Arc;
+
+pub enum Rail {
+    Own(Loopback),
+    Sim(SimBtl),
+}
+
+impl Rail {
+    /// Whether it wants to be called again although the net is idle.
+    pub fn restless(&self) -> bool {
+        match self {
+            Rail::Own(own) => own.unflushed() > 0,
+            Rail::Sim(_) => false,
+        }
+    }
+}
+
+macro_rules! each {
+    ($rail:expr, $btl:ident => $call:expr) => {
+        match $rail {
+            Rail::Own($btl) => $call,
+            Rail::Sim($btl) => $call,
+        }
+    };
+}
+
+impl Btl for Rail {
+    fn caps(&self) -> &Caps {
+        each!(self, btl => btl.caps())
+    }
+
+    fn address(&self) -> Address {
+        each!(self, btl => btl.address())
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
+        each!(self, btl => btl.connect(peer, address))
+    }
+
+    fn state(&self, peer: Peer) -> EndpointState {
+        each!(self, btl => btl.state(peer))
+    }
+
+    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
+        each!(self, btl => btl.send_short(peer, header, payload))
+    }
+
+    fn send_bcopy<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]),
+    {
+        each!(self, btl => btl.send_bcopy(peer, header, len, pack))
+    }
+
+    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
+        each!(self, btl => btl.send_zcopy(descriptor))
+    }
+
+    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+        each!(self, btl => btl.rma(descriptor))
+    }
+
+    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        each!(self, btl => btl.register_source(region))
+    }
+
+    fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
+        each!(self, btl => btl.register_target(region))
+    }
+
+    fn deregister(&mut self, key: &RemoteKey) {
+        each!(self, btl => btl.deregister(key))
+    }
+
+    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+        each!(self, btl => btl.progress(sink))
+    }
+
+    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        each!(self, btl => btl.invalidate(peer, residue, sink))
+    }
+
+    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        each!(self, btl => btl.exclude(peer, residue, sink))
+    }
+
+    fn unflushed(&self) -> usize {
+        each!(self, btl => btl.unflushed())
+    }
+
+    fn depart(&mut self) {
+        each!(self, btl => btl.depart())
+    }
+
+    fn counters(&self) -> Arc<Counters> {
+        each!(self, btl => btl.counters())
+    }
+
+    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        each!(self, btl => btl.dump(out))
+    }
+}
