@@ -12,6 +12,8 @@ pub enum How {
     Exit(i32),
     /// Its host, or the daemon there, is lost.
     HostLost,
+    /// No sign of life for the detector's timeout: stopped, hung, or cut off.
+    Silent,
     /// It is gone; how is not known.
     Gone,
 }
@@ -22,6 +24,7 @@ impl fmt::Display for How {
             How::Signal(signal) => write!(f, "killed by signal {signal}"),
             How::Exit(code) => write!(f, "exited with code {code} without finalizing"),
             How::HostLost => write!(f, "its host was lost"),
+            How::Silent => write!(f, "no sign of life"),
             How::Gone => write!(f, "gone"),
         }
     }
@@ -34,6 +37,12 @@ pub enum Source {
     Launcher,
     /// A transport with proof (a pidfd that fired).
     Transport,
+    /// This process's own detector declared it.
+    Detector,
+    /// Another process told.
+    Told,
+    /// A foreign launcher's list (Hydra's `PMI_dead_processes`).
+    ResourceManager,
 }
 
 /// One entry of the list.

@@ -5,7 +5,8 @@
 //! liveness page, proof from a transport, the detector, and the resource manager. They are merged here into one list that
 //! only grows and whose order never changes, so that "the failures known at that moment" is a number (seed 001,
 //! "FAILURE_ACK": the same idea with PMI's string). Suspicions are kept apart: a lost rail is not a dead process
-//! (law 3), and nothing is done about a suspect until somebody with proof says so.
+//! (law 3), and nothing is done about a suspect until somebody with proof says so, or the [`detector`] found that it does
+//! not answer.
 //!
 //! **Together.** [`Plane`] spreads failure and revoke notices reliably (`circulant`: the graph, and why everybody is
 //! reached) and runs agreements (`agreement`: the machine, and why all get the same value, law 7).
@@ -13,6 +14,7 @@
 mod agreement;
 mod circulant;
 mod comm;
+pub mod detector;
 mod failures;
 mod group;
 mod notices;
