@@ -9,9 +9,9 @@ use crate::agreement::exchange::Exchange;
 use crate::agreement::{Agreement, Around, CLOSE, News, Step};
 use crate::circulant::{neighbours, replaced};
 use crate::group::Group;
-use crate::plane::{Decided, Effect, Nanos, Outbox};
+use crate::plane::{Contribution, Decided, Effect, Nanos, Outbox};
 use crate::set::RankSet;
-use crate::wire::{CommKey, Message, Scope, Value, View};
+use crate::wire::{CommKey, Input, Message, Scope, Terms, Value, View};
 
 /// Agreements of one communicator that others may begin before this process has contributed.
 const AHEAD_MAX: usize = 1 << 10;
@@ -115,34 +115,23 @@ impl Comm {
     }
 
     /// This process contributes to agreement `seq`.
-    pub fn agree(
-        &mut self,
-        seq: u64,
-        flag: u64,
-        acknowledged: &RankSet,
-        fan: u32,
-        out: &mut Outbox,
-    ) {
+    pub fn agree(&mut self, seq: u64, mine: &Contribution, fan: u32, out: &mut Outbox) {
         assert!(self.life == Life::Here, "agree on a communicator that was freed");
         assert!(
             seq >= self.started,
             "agreements of a communicator begin in the order of their numbers"
         );
         self.started = seq + 1;
-        self.contribute(seq, flag, acknowledged, fan, out);
+        self.contribute(seq, mine, fan, out);
     }
 
-    fn contribute(
-        &mut self,
-        seq: u64,
-        flag: u64,
-        acknowledged: &RankSet,
-        fan: u32,
-        out: &mut Outbox,
-    ) {
-        let ranks = acknowledged.iter().filter_map(|process| self.group.rank_of(process)).collect();
+    fn contribute(&mut self, seq: u64, mine: &Contribution, fan: u32, out: &mut Outbox) {
+        let ranks =
+            mine.acknowledged.iter().filter_map(|process| self.group.rank_of(process)).collect();
         self.open(seq);
-        self.on(seq, fan, out, |agreement, at, out| agreement.contribute(flag, ranks, at, out));
+        self.on(seq, fan, out, |agreement, at, out| {
+            agreement.contribute(mine.flag, mine.highest, ranks, at, out)
+        });
     }
 
     /// Freed: nothing is begun on it any more.
@@ -162,7 +151,7 @@ impl Comm {
             self.agreements = Vec::new();
             return;
         }
-        self.contribute(CLOSE, !0, &RankSet::new(), fan, out);
+        self.contribute(CLOSE, &Contribution::default(), fan, out);
     }
 
     /// A message of a phase of agreement `seq`.
@@ -178,7 +167,7 @@ impl Comm {
         let Some(from) = self.group.rank_of(from).filter(|rank| *rank != self.me) else {
             return Taken::Malformed;
         };
-        if let Step::Gather { input: crate::wire::Input::Locked { value, .. }, .. } = &step
+        if let Step::Gather { input: Input::Locked { value, .. }, .. } = &step
             && !self.may_be_failed(&value.failed)
         {
             return Taken::Malformed;
@@ -286,9 +275,10 @@ impl Comm {
                 out.push(Effect::Decided(Decided {
                     key: self.key,
                     seq,
-                    flag: value.flag,
+                    flag: value.terms.flag,
+                    highest: value.terms.highest,
                     failed,
-                    acknowledged: value.acknowledged,
+                    acknowledged: value.terms.acknowledged,
                 }));
                 if self.life == Life::Closing {
                     self.close(fan, out);
@@ -305,6 +295,6 @@ impl Comm {
 
 /// What is answered about the end of a communicator that has ended here.
 pub(crate) fn closed(key: CommKey) -> Message<'static> {
-    let value = Value { flag: !0, acknowledged: false, failed: RankSet::new() };
+    let value = Value { terms: Terms::NEUTRAL, failed: RankSet::new() };
     Message::Decision { key, seq: CLOSE, value }
 }

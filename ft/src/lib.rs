@@ -9,7 +9,8 @@
 //! not answer.
 //!
 //! **Together.** [`Plane`] spreads failure and revoke notices reliably (`circulant`: the graph, and why everybody is
-//! reached) and runs agreements (`agreement`: the machine, and why all get the same value, law 7).
+//! reached) and runs agreements (`agreement`: the machine, and why all get the same value, law 7). [`Shrink`] is
+//! a few agreements that lead to the same survivors everywhere.
 
 mod agreement;
 mod circulant;
@@ -20,10 +21,12 @@ mod group;
 mod notices;
 mod plane;
 mod set;
+mod shrink;
 mod wire;
 
 pub use failures::{Failed, FailureList, How, Source};
 pub use group::Group;
 pub use plane::{Contribution, Decided, Effect, Nanos, Plane, PlaneConfig, PlaneCounters};
 pub use set::RankSet;
+pub use shrink::{Shrink, Shrunk, agreement_number};
 pub use wire::{CommKey, FRAME_MAX, Frame, Scope, VERSION};

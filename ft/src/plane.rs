@@ -40,6 +40,8 @@ impl Default for PlaneConfig {
 pub struct Contribution {
     /// Combined by bitwise AND.
     pub flag: u64,
+    /// Combined by maximum.
+    pub highest: u64,
     /// The processes whose failure this process has acknowledged on the communicator (failures that it merely knows of
     /// come in by themselves). Processes that are not members are left out.
     pub acknowledged: RankSet,
@@ -54,6 +56,8 @@ pub struct Decided {
     pub seq: u64,
     /// Bitwise AND of the contributions. Those of members in `failed` may be part of it or not.
     pub flag: u64,
+    /// The highest of the contributions, likewise.
+    pub highest: u64,
     /// The members (processes) that have failed: all that any participant knew of when the value was settled.
     pub failed: RankSet,
     /// Whether every participant had acknowledged every process in `failed`: then nobody needs to be told of an error.
@@ -313,8 +317,7 @@ impl Plane {
         }
         // Acknowledged is known.
         self.learn(contribution.acknowledged.as_slice(), None);
-        let Contribution { flag, acknowledged } = contribution;
-        self.comms[at].agree(seq, flag, &acknowledged, self.config.fan, &mut self.out);
+        self.comms[at].agree(seq, &contribution, self.config.fan, &mut self.out);
     }
 
     /// A frame from `from`.
@@ -367,6 +370,12 @@ impl Plane {
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.out.effects.pop_front()
+    }
+
+    /// The group of a communicator that exists.
+    #[must_use]
+    pub fn group(&self, key: CommKey) -> Option<&Group> {
+        self.find(key).ok().map(|at| self.comms[at].group())
     }
 
     /// The processes of the job that are known to have failed.

@@ -10,16 +10,16 @@
 //!            |  scope: 1 collective operations of the communicator end, 2 all communication does
 //!
 //!  GATHER    | kind | bits | slot |  0   |  cid   | epoch  |  seq (u64)     |  view hash    | view count u32 | lock u32 |
-//!         32 |  flag (u64)    |  done (u64)    |                                               48 bytes
+//!         32 |  flag (u64)    |  highest (u64) |  done (u64)   |                               56 bytes
 //!            |  first phase: what the sender has gathered so far, sent for one slot of the exchange. bits: 1 all have
-//!            |  acknowledged, 2 locked: then flag and bits are those of the locked value, `lock` is the count of the view
-//!            |  in which it was locked, and the set of its failed ranks follows
+//!            |  acknowledged, 2 locked: then flag, highest and bits are those of the locked value, `lock` is the count of
+//!            |  the view in which it was locked, and the set of its failed ranks follows
 //!
 //!  CONFIRM   | kind |  0   | slot |  0   |  cid   | epoch  |  seq (u64)     |  view hash    | view count u32 |  0      |
 //!            |  second phase: the sender, and those that it heard from, have locked in this view       32 bytes
 //!
-//!  DECISION  | kind | bits |  0   |  0   |  cid   | epoch  |  seq (u64)     |  flag (u64)   |       24 bytes
-//!            |  the set of failed ranks follows
+//!  DECISION  | kind | bits |  0   |  0   |  cid   | epoch  |  seq (u64)     |  flag (u64)   | highest (u64) |
+//!            |  32 bytes; the set of failed ranks follows
 //!
 //!  PIECE     | kind | last |  0   |  0   |  length of the whole message u32  |                       8 bytes
 //!            |  the next bytes of a message that is longer than a frame
@@ -43,7 +43,7 @@ pub const VERSION: u8 = 1;
 pub const FRAME_MAX: usize = 8 << 10;
 
 /// The bytes of a frame; those of agreements without failures stay inline.
-pub type Frame = SmallVec<[u8; 48]>;
+pub type Frame = SmallVec<[u8; 56]>;
 
 const FAILED: u8 = VERSION << 4 | 1;
 const REVOKE: u8 = VERSION << 4 | 2;
@@ -96,13 +96,35 @@ impl View {
     }
 }
 
+/// What contributions come to, put together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Terms {
+    /// Bitwise AND.
+    pub flag: u64,
+    /// Maximum.
+    pub highest: u64,
+    /// Whether every participant has acknowledged all the dead.
+    pub acknowledged: bool,
+}
+
+impl Terms {
+    /// What changes nothing that it is joined with.
+    pub const NEUTRAL: Terms = Terms { flag: !0, highest: 0, acknowledged: true };
+
+    /// Both together. Commutative, associative, idempotent.
+    pub fn join(self, other: Terms) -> Terms {
+        Terms {
+            flag: self.flag & other.flag,
+            highest: self.highest.max(other.highest),
+            acknowledged: self.acknowledged && other.acknowledged,
+        }
+    }
+}
+
 /// A value on which an agreement settles.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Value {
-    /// Bitwise AND of what was contributed.
-    pub flag: u64,
-    /// Whether every participant had acknowledged every one of `failed`.
-    pub acknowledged: bool,
+    pub terms: Terms,
     /// The dead, by rank.
     pub failed: RankSet,
 }
@@ -111,7 +133,7 @@ pub(crate) struct Value {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Input {
     /// Nobody whose input is in this one has locked.
-    Open { flag: u64, acknowledged: bool },
+    Open(Terms),
     /// Somebody has locked this value, in a view of `count` dead.
     Locked { count: u32, value: Value },
 }
@@ -156,6 +178,7 @@ struct WireStep {
 #[repr(C)]
 struct WireGathered {
     flag: U64,
+    highest: U64,
     done: U64,
 }
 
@@ -169,6 +192,7 @@ struct WireDecision {
     epoch: U16,
     seq: U64,
     flag: U64,
+    highest: U64,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -293,16 +317,20 @@ impl Message<'_> {
                 frame.extend_from_slice(head.as_bytes());
             }
             Message::Gather { key, seq, view, slot, done, input } => {
-                let (bits, lock, flag, failed) = match input {
-                    Input::Open { flag, acknowledged } => (u8::from(*acknowledged), 0, *flag, None),
+                let (terms, bits, lock, failed) = match input {
+                    Input::Open(terms) => (terms, 0, 0, None),
                     Input::Locked { count, value } => {
-                        let bits = u8::from(value.acknowledged) | LOCKED;
-                        (bits, *count, value.flag, Some(&value.failed))
+                        (&value.terms, LOCKED, *count, Some(&value.failed))
                     }
                 };
+                let bits = bits | u8::from(terms.acknowledged);
                 frame
                     .extend_from_slice(step(GATHER, bits, *slot, key, *seq, view, lock).as_bytes());
-                let gathered = WireGathered { flag: U64::new(flag), done: U64::new(*done) };
+                let gathered = WireGathered {
+                    flag: U64::new(terms.flag),
+                    highest: U64::new(terms.highest),
+                    done: U64::new(*done),
+                };
                 frame.extend_from_slice(gathered.as_bytes());
                 if let Some(failed) = failed {
                     put_set(&mut frame, failed);
@@ -314,12 +342,13 @@ impl Message<'_> {
             Message::Decision { key, seq, value } => {
                 let head = WireDecision {
                     kind: DECISION,
-                    bits: u8::from(value.acknowledged),
+                    bits: u8::from(value.terms.acknowledged),
                     zero: U16::ZERO,
                     cid: U16::new(key.cid),
                     epoch: U16::new(key.epoch),
                     seq: U64::new(*seq),
-                    flag: U64::new(value.flag),
+                    flag: U64::new(value.terms.flag),
+                    highest: U64::new(value.terms.highest),
                 };
                 frame.extend_from_slice(head.as_bytes());
                 put_set(&mut frame, &value.failed);
@@ -361,10 +390,13 @@ impl Message<'_> {
                 let (head, rest) = WireStep::ref_from_prefix(bytes).ok()?;
                 let (gathered, rest) = WireGathered::ref_from_prefix(rest).ok()?;
                 let (key, view) = head.names(bound)?;
-                let flag = gathered.flag.get();
-                let acknowledged = head.bits & ACKNOWLEDGED != 0;
+                let terms = Terms {
+                    flag: gathered.flag.get(),
+                    highest: gathered.highest.get(),
+                    acknowledged: head.bits & ACKNOWLEDGED != 0,
+                };
                 let input = if head.bits & LOCKED != 0 {
-                    let value = Value { flag, acknowledged, failed: take_set(rest, bound)? };
+                    let value = Value { terms, failed: take_set(rest, bound)? };
                     let count = head.lock.get();
                     // Locked in an earlier view, which the sender's own contains; made in that one or before.
                     if count > view.count || value.failed.len() as u64 > u64::from(count) {
@@ -372,7 +404,7 @@ impl Message<'_> {
                     }
                     Input::Locked { count, value }
                 } else if rest.is_empty() && head.lock == U32::ZERO {
-                    Input::Open { flag, acknowledged }
+                    Input::Open(terms)
                 } else {
                     return None;
                 };
@@ -390,9 +422,12 @@ impl Message<'_> {
                 let (head, set) = WireDecision::ref_from_prefix(bytes).ok()?;
                 (head.bits & !ACKNOWLEDGED == 0 && head.zero == U16::ZERO).then_some(())?;
                 let key = CommKey { cid: head.cid.get(), epoch: head.epoch.get() };
-                let acknowledged = head.bits & ACKNOWLEDGED != 0;
-                let value =
-                    Value { flag: head.flag.get(), acknowledged, failed: take_set(set, bound)? };
+                let terms = Terms {
+                    flag: head.flag.get(),
+                    highest: head.highest.get(),
+                    acknowledged: head.bits & ACKNOWLEDGED != 0,
+                };
+                let value = Value { terms, failed: take_set(set, bound)? };
                 Some(Message::Decision { key, seq: head.seq.get(), value })
             }
             PIECE => {
@@ -433,13 +468,12 @@ mod tests {
     fn messages() -> impl Strategy<Value = Message<'static>> {
         let key = || (any::<u16>(), any::<u16>()).prop_map(|(cid, epoch)| CommKey { cid, epoch });
         let view = || (0u32..2000, any::<u64>()).prop_map(|(count, hash)| View { count, hash });
-        let value =
-            || {
-                (any::<u64>(), any::<bool>(), sets())
-                    .prop_map(|(flag, acknowledged, failed)| Value { flag, acknowledged, failed })
-            };
-        let open = (any::<u64>(), any::<bool>())
-            .prop_map(|(flag, acknowledged)| Input::Open { flag, acknowledged });
+        let terms = || {
+            (any::<u64>(), any::<u64>(), any::<bool>())
+                .prop_map(|(flag, highest, acknowledged)| Terms { flag, highest, acknowledged })
+        };
+        let value = || (terms(), sets()).prop_map(|(terms, failed)| Value { terms, failed });
+        let open = terms().prop_map(Input::Open);
         let locked =
             value().prop_map(|value| Input::Locked { count: value.failed.len() as u32, value });
         prop_oneof![

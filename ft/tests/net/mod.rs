@@ -162,7 +162,12 @@ impl Net {
                 // Odd ranks acknowledge what they know.
                 let plane = &mut self.planes[me as usize];
                 let acknowledged = if me % 2 == 1 { plane.dead().clone() } else { RankSet::new() };
-                plane.agree(KEY, seq, Contribution { flag: flag_of(me, seq), acknowledged }, 0);
+                plane.agree(
+                    KEY,
+                    seq,
+                    Contribution { flag: flag_of(me, seq), highest: u64::from(me), acknowledged },
+                    0,
+                );
                 me
             }
             Event::Revoke(me) => {
@@ -224,6 +229,10 @@ impl Net {
         }
         if let Some(process) = decided.failed.iter().find(|process| self.sound(*process)) {
             self.break_law(format!("{process} lives and is in {decided:?}"));
+        }
+        let part = (0..self.size()).filter(|process| decided.flag & !flag_of(*process, seq) == 0);
+        if part.max().map(u64::from) != Some(decided.highest) {
+            self.break_law(format!("the highest of {decided:?}"));
         }
         // Everybody who is not in the failed set has contributed; nobody else's flag is in it.
         for process in 0..self.size() {
