@@ -134,7 +134,7 @@ impl RecvRegion {
     ///
     /// # Panics
     /// When it does not fit.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, offset: usize, source: &[u8]) {
         assert!(
             offset <= self.len && source.len() <= self.len - offset,

@@ -74,8 +74,8 @@ impl From<i32> for Tag {
 }
 
 /// What is known of a received or probed message: `source` (the sender's rank in the communicator), `tag`, `bytes` (the
-/// length, of the message for a probe, of what is in the buffer for a receive) and `cancelled` (the receive was cancelled
-/// before it matched; the other fields say nothing then).
+/// length, of the message for a probe, of what is in the buffer for a receive); and `is_cancelled()`: the receive was
+/// cancelled before it matched, and the fields say nothing.
 // The engine's own record under another name: it is handed from the request to the caller in one piece.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(transparent)]

@@ -5,9 +5,10 @@
 //! is over, whatever became of the request values.
 #![allow(unsafe_code)] // lends memory: see `lend`
 
+use crate::lend::{self, Lent};
 use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
-use crate::{Comm, Error, Result, lend};
+use crate::{Comm, Error, Result};
 use ironweave_pml::ob1::{Mode, ReqId, Started};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -54,11 +55,13 @@ type Ticketed<T> = <<T as Threading>::Handle as Handle>::Ticket;
 /// The operations of a scope that nobody saw the end of.
 struct Open<K> {
     slots: Vec<Slot<K>>,
-    free: Vec<usize>,
+    /// The first free slot; beyond the end when there is none.
+    free: usize,
 }
 
 enum Slot<K> {
-    Free,
+    /// Free, and the next free one.
+    Free(usize),
     Once(K),
     /// A persistent request, active or not.
     Persistent(ReqId),
@@ -67,22 +70,30 @@ enum Slot<K> {
 impl<K> Open<K> {
     #[inline]
     fn insert(&mut self, slot: Slot<K>) -> usize {
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index] = slot;
+        let index = self.free;
+        match self.slots.get_mut(index) {
+            Some(free) => {
+                // Free slots hold nothing that would have to be dropped.
+                if let Slot::Free(next) = std::mem::replace(free, slot) {
+                    self.free = next;
+                }
                 index
             }
-            None => {
-                self.slots.push(slot);
-                self.slots.len() - 1
-            }
+            None => self.grow(slot),
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, slot: Slot<K>) -> usize {
+        self.slots.push(slot);
+        self.free = usize::MAX;
+        self.slots.len() - 1
     }
 
     #[inline]
     fn remove(&mut self, index: usize) {
-        self.slots[index] = Slot::Free;
-        self.free.push(index);
+        self.slots[index] = Slot::Free(self.free);
+        self.free = index;
     }
 }
 
@@ -91,7 +102,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     where
         F: for<'a> FnOnce(&'a Scope<'a, 'env, T>) -> R,
     {
-        let open = RefCell::new(Open { slots: Vec::new(), free: Vec::new() });
+        let open = RefCell::new(Open { slots: Vec::new(), free: usize::MAX });
         let scope = Scope { comm, open, _lifetimes: PhantomData };
         let outcome = catch_unwind(AssertUnwindSafe(|| body(&scope)));
         let closed = scope.close(outcome.is_err());
@@ -107,7 +118,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         let mut first = Ok(());
         for slot in &slots {
             let ended = match slot {
-                Slot::Free => Ok(()),
+                Slot::Free(_) => Ok(()),
                 Slot::Once(ticket) => self.end(ticket, cancel),
                 Slot::Persistent(request) => self.retire(*request, cancel),
             };
@@ -182,7 +193,11 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
             .handle()
             .with(|engine| engine.resolving(|pml| pml.send_inline(id, bytes, dest, tag)))?;
         if inline {
-            return Ok(Request { scope: self, state: Progress::Done(Status::SENT), buffer: () });
+            return Ok(Request {
+                scope: self,
+                state: Progress::Done(Status::SENT),
+                buffer: Lent::new(()),
+            });
         }
         self.start_send(Mode::Standard, bytes, dest, tag)
     }
@@ -210,7 +225,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         // SAFETY: `close` waits for the end of the operation before `'scope` ends.
         let data = unsafe { lend::payload(bytes) };
         let ticket = self.comm.handle().send(self.comm.id(), mode, data, dest, tag)?;
-        Ok(self.track(ticket, ()))
+        Ok(self.track(ticket, Lent::new(())))
     }
 
     /// Starts a receive (`MPI_Irecv`).
@@ -225,15 +240,16 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         tag: impl Into<Tag>,
     ) -> Result<Request<'scope, 'env, &'scope mut [E], T>> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
+        let mut buffer = Lent::new(buffer);
         // SAFETY: as in `start_send`; and `buffer` is out of everybody's reach until the request ended.
-        let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
+        let into = unsafe { lend::buffer(buffer.get_mut().as_mut_bytes()) };
         let ticket = self.comm.handle().recv(self.comm.id(), into, source, tag, false)?;
         Ok(self.track(ticket, buffer))
     }
 
     /// Remembers an operation until somebody has seen its end.
     #[inline(always)]
-    fn track<B>(&'scope self, ticket: Ticketed<T>, buffer: B) -> Request<'scope, 'env, B, T> {
+    fn track<B>(&'scope self, ticket: Ticketed<T>, buffer: Lent<B>) -> Request<'scope, 'env, B, T> {
         let slot = self.open.borrow_mut().insert(Slot::Once(ticket.clone()));
         Request { scope: self, state: Progress::Open(ticket, slot), buffer }
     }
@@ -281,7 +297,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
             return Err(Error::ProcFailedPending);
         }
         let request = requests.remove(index);
-        outcome.map(|status| Some((index, status, request.buffer)))
+        outcome.map(|status| Some((index, status, request.buffer.into_inner())))
     }
 
     /// Makes a persistent send in standard mode (`MPI_Send_init`), to be started any number of times.
@@ -301,7 +317,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         let request = self.comm.handle().with(|engine| {
             engine.resolving(|pml| pml.send_init(id, Mode::Standard, payload.clone(), dest, tag))
         })?;
-        Ok(self.persistent(request, data))
+        Ok(self.persistent(request, Lent::new(data)))
     }
 
     /// Makes a persistent receive (`MPI_Recv_init`), to be started any number of times.
@@ -333,9 +349,10 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         tag: impl Into<Tag>,
     ) -> Result<Persistent<'scope, 'env, &'scope mut [E], T>> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
+        let mut buffer = Lent::new(buffer);
         // SAFETY: as in `irecv`; between activities the engine does not touch it, and `Persistent::buffer` shows it
         // only then.
-        let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
+        let into = unsafe { lend::buffer(buffer.get_mut().as_mut_bytes()) };
         let id = self.comm.id();
         let request = self
             .comm
@@ -344,7 +361,11 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         Ok(self.persistent(request, buffer))
     }
 
-    fn persistent<B>(&'scope self, request: ReqId, buffer: B) -> Persistent<'scope, 'env, B, T> {
+    fn persistent<B>(
+        &'scope self,
+        request: ReqId,
+        buffer: Lent<B>,
+    ) -> Persistent<'scope, 'env, B, T> {
         self.open.borrow_mut().insert(Slot::Persistent(request));
         Persistent { scope: self, request, active: false, buffer }
     }
@@ -355,7 +376,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
 pub struct Request<'scope, 'env, B, T: Threading = Single> {
     scope: &'scope Scope<'scope, 'env, T>,
     state: Progress<Ticketed<T>>,
-    buffer: B,
+    buffer: Lent<B>,
 }
 
 enum Progress<K> {
@@ -373,17 +394,21 @@ impl<B, T: Threading> Request<'_, '_, B, T> {
     /// [`Error::ProcFailedPending`] (wildcard receives only) does not: acknowledge the failure and wait again, or cancel.
     #[inline(always)]
     pub fn wait(&mut self) -> Result<Status> {
+        // The usual end, apart: what is known of it stays in registers.
+        if let Progress::Open(ticket, slot) = &self.state
+            && let Some(status) = self.scope.comm.handle().done(ticket)
+        {
+            self.scope.open.borrow_mut().remove(*slot);
+            self.state = Progress::Done(status);
+            return Ok(status);
+        }
+        self.wait_rare()
+    }
+
+    fn wait_rare(&mut self) -> Result<Status> {
         let outcome = match &self.state {
             Progress::Done(status) => return Ok(*status),
-            Progress::Open(ticket, slot) => match self.scope.comm.handle().finish(ticket) {
-                // The usual end goes to the caller without a detour through `note`.
-                Ok(status) => {
-                    self.scope.open.borrow_mut().remove(*slot);
-                    self.state = Progress::Done(status);
-                    return Ok(status);
-                }
-                error => error,
-            },
+            Progress::Open(ticket, _) => self.scope.comm.handle().finish(ticket),
         };
         self.note(&outcome);
         outcome
@@ -418,19 +443,30 @@ impl<B, T: Threading> Request<'_, '_, B, T> {
     ///
     /// # Errors
     /// As [`wait`](Self::wait); the operation is over in any case.
-    #[inline]
-    pub fn finish(mut self) -> Result<(Status, B)> {
+    #[inline(always)]
+    pub fn finish(self) -> Result<(Status, B)> {
+        // The usual end, apart: what is known of it stays in registers.
+        if let Progress::Open(ticket, slot) = &self.state
+            && let Some(status) = self.scope.comm.handle().done(ticket)
+        {
+            self.scope.open.borrow_mut().remove(*slot);
+            return Ok((status, self.buffer.into_inner()));
+        }
+        self.finish_rare()
+    }
+
+    fn finish_rare(mut self) -> Result<(Status, B)> {
         match self.wait() {
             Err(Error::ProcFailedPending) => {
                 self.cancel()?;
                 self.wait()?;
                 Err(Error::ProcFailedPending)
             }
-            outcome => outcome.map(|status| (status, self.buffer)),
+            outcome => outcome.map(|status| (status, self.buffer.into_inner())),
         }
     }
 
-    /// Cancels a receive (`MPI_Cancel`): it still has to be waited for, and `cancelled` in the [`Status`] tells whether it was
+    /// Cancels a receive (`MPI_Cancel`): it still has to be waited for, and `is_cancelled` of the [`Status`] tells whether it was
     /// in time. Sends are not cancelled (deprecated in MPI 4.0).
     ///
     /// # Errors
@@ -466,7 +502,7 @@ pub struct Persistent<'scope, 'env, B, T: Threading = Single> {
     scope: &'scope Scope<'scope, 'env, T>,
     request: ReqId,
     active: bool,
-    buffer: B,
+    buffer: Lent<B>,
 }
 
 impl<B, T: Threading> Persistent<'_, '_, B, T> {
@@ -497,6 +533,6 @@ impl<E, T: Threading> Persistent<'_, '_, &mut [E], T> {
     /// The buffer, between activities.
     #[must_use]
     pub fn buffer(&self) -> Option<&[E]> {
-        (!self.active).then_some(&*self.buffer)
+        (!self.active).then(|| &**self.buffer.get())
     }
 }

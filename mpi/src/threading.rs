@@ -96,6 +96,9 @@ pub trait Handle: Clone {
         blocking: bool,
     ) -> Result<Self::Ticket>;
 
+    /// The end of a receive that is over without an error; `None` says nothing. Does not drive the engine.
+    fn done(&self, ticket: &Self::Ticket) -> Option<Status>;
+
     /// Drives the engine to the end of an operation.
     fn finish(&self, ticket: &Self::Ticket) -> Result<Status>;
 
@@ -218,6 +221,14 @@ impl Handle for SingleHandle {
     }
 
     #[inline(always)]
+    fn done(&self, ticket: &Started) -> Option<Status> {
+        let Started::Pending(request) = *ticket else { return None };
+        let mut guarded = self.0.borrow_mut();
+        // Entered without a note: this changes nothing before its last check has passed.
+        if guarded.entered { None } else { guarded.engine.pml.take_done(request).map(Status::from) }
+    }
+
+    #[inline(always)]
     fn finish(&self, ticket: &Started) -> Result<Status> {
         let Started::Pending(request) = *ticket else { return Ok(Status::SENT) };
         let mut guarded = self.enter()?;
@@ -313,6 +324,10 @@ impl Handle for MultipleHandle {
         blocking: bool,
     ) -> Result<Posting> {
         self.0.start(Operation::Recv { comm, into, source, tag, blocking })
+    }
+
+    fn done(&self, _: &Posting) -> Option<Status> {
+        None
     }
 
     fn finish(&self, ticket: &Posting) -> Result<Status> {

@@ -180,7 +180,7 @@ fn wildcard_receives_are_interrupted_until_acknowledged() {
     let fresh = world.recv(0, &Memory::zeroed(8), Source::Any, exact(3));
     assert_eq!(world.finish(0, fresh).result, pending);
     world.engines[0].cancel(fresh);
-    assert!(world.finish(0, fresh).status.cancelled);
+    assert!(world.finish(0, fresh).status.is_cancelled());
     let _ = world.send(2, 0, Mode::Standard, &Memory::of(pattern(8, 2)), 4);
     world.settle();
     let here = world.recv(0, &Memory::zeroed(8), Source::Any, exact(4));

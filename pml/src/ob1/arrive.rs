@@ -37,7 +37,7 @@ fn envelope_of(frame: &Frame) -> Option<&Envelope> {
 
 impl Engine {
     /// An eager message of one frame: the path that has to be short.
-    #[inline]
+    #[inline(always)]
     pub fn arrive_match(
         &mut self,
         rail: RailId,
@@ -60,15 +60,20 @@ impl Engine {
         member.expected = member.expected.wrapping_add(1);
         let slot = comm.take_posted(&mut self.recvs, envelope.source, envelope.tag);
         if slot == NIL {
-            let body = Body::Whole(self.pool.hold(payload, payload.len()));
-            self.keep(at, from, envelope, payload.len() as u64, body);
-            return;
+            return self.arrive_unexpected(at, from, envelope, payload);
         }
         let recv = &mut self.recvs[slot];
         recv.matched_whole(envelope.source, envelope.tag, payload);
         if recv.detached {
             self.free_recv(slot);
         }
+    }
+
+    /// Keeps an eager message of one frame that nothing is posted for.
+    #[inline(never)]
+    fn arrive_unexpected(&mut self, comm: u32, from: Peer, envelope: &Envelope, payload: &[u8]) {
+        let body = Body::Whole(self.pool.hold(payload, payload.len()));
+        self.keep(comm, from, envelope, payload.len() as u64, body);
     }
 
     /// Any frame that starts a message.
@@ -287,7 +292,6 @@ impl Engine {
     }
 
     /// Queues a message that nothing is posted for.
-    #[inline]
     fn keep(&mut self, comm: u32, from: Peer, envelope: &Envelope, length: u64, body: Body) -> Key {
         self.stats.unexpected += 1;
         let key = self.messages.take(|| Unexpected::VACANT);

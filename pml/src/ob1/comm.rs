@@ -38,8 +38,9 @@ impl CommSpec {
 /// A process that messages of a communicator go to and come from.
 pub(super) struct Member {
     pub peer: Peer,
-    /// Number of the next message to it.
-    pub next_seq: u16,
+    /// Number of the next message to it, in the low half. A word of its own: read back from a wider one, a number stored
+    /// just now has to wait for the way to the cache.
+    pub next_seq: u32,
     /// Number of the next message from it that may match (law 6).
     pub expected: u16,
     /// The rail of the last message from it.

@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
         match wire::decode_match(header) {
             Some(envelope) => self.arrive_match(rail, from, &envelope, header, payload),

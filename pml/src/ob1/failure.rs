@@ -207,7 +207,7 @@ impl Engine {
             .map(|(slot, _)| slot)
             .collect();
         for slot in recvs {
-            let (comm, rank) = (self.recvs[slot].comm, self.recvs[slot].status.source);
+            let (comm, rank) = (self.recvs[slot].comm, self.recvs[slot].status().source);
             self.recvs[slot].claimed = self.recvs[slot].want;
             self.fail_recv(slot, verdict_error(verdict, peer, rank));
             self.poison(comm, rank);

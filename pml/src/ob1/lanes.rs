@@ -40,7 +40,7 @@ const VACANT: u64 = u64::MAX;
 const SMALLEST: usize = 16;
 
 /// The pair as one word. Never [`VACANT`], for no source is `u32::MAX`.
-#[inline]
+#[inline(always)]
 pub(super) const fn pair(source: u32, tag: i32) -> u64 {
     (source as u64) << 32 | tag as u32 as u64
 }
@@ -66,7 +66,7 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
         Lanes { lanes: Vec::new(), keyed: 0, shift: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn probe(&self, key: u64) -> usize {
         let mask = self.lanes.len() - 1;
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize & mask;
@@ -80,7 +80,7 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
     }
 
     /// The lane of `key`, if it was ever used.
-    #[inline]
+    #[inline(always)]
     pub fn find(&mut self, key: u64) -> Option<&mut Lane<UNEXPECTED>> {
         if self.lanes.is_empty() {
             return None;
@@ -90,7 +90,7 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
     }
 
     /// The lane of `key`, made if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn lane(&mut self, key: u64) -> &mut Lane<UNEXPECTED> {
         if !self.lanes.is_empty() {
             let at = self.probe(key);

@@ -46,7 +46,7 @@ impl<const LANE: usize> List<LANE> {
         slots[slot].links().next
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn push_back<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>, slot: u32) {
         *slots[slot].links_mut() = Links { prev: self.tail, next: NIL };
         if self.tail == NIL {
@@ -58,7 +58,7 @@ impl<const LANE: usize> List<LANE> {
     }
 
     /// Takes out the first entry of a list that is not empty.
-    #[inline]
+    #[inline(always)]
     pub fn pop_front<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>) {
         let next = slots[self.head].links().next;
         self.head = next;

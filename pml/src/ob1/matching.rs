@@ -89,7 +89,7 @@ impl Comm {
     }
 
     /// As `post`, without wildcards and only if no message is here; whether it was.
-    #[inline]
+    #[inline(always)]
     pub fn post_exact(
         &mut self,
         recvs: &mut Slots<Recv>,
@@ -131,6 +131,7 @@ impl Comm {
         self.find_posted_wild(recvs, source, tag, exact)
     }
 
+    #[inline(never)]
     fn find_posted_wild(&mut self, recvs: &Slots<Recv>, source: u32, tag: i32, exact: u32) -> u32 {
         let any_source = self.queues.lanes.find(pair(ANY_SOURCE, tag));
         let any_source = any_source.map_or(NIL, |lane| lane.posted.head());
@@ -145,7 +146,7 @@ impl Comm {
     }
 
     /// Takes the receive that a message matches out of the queues, or answers [`NIL`].
-    #[inline]
+    #[inline(always)]
     pub fn take_posted(&mut self, recvs: &mut Slots<Recv>, source: u32, tag: i32) -> u32 {
         if self.queues.posted == 0 {
             return NIL;
@@ -159,6 +160,11 @@ impl Comm {
             }
             return slot;
         }
+        self.take_posted_wild(recvs, source, tag)
+    }
+
+    #[inline(never)]
+    fn take_posted_wild(&mut self, recvs: &mut Slots<Recv>, source: u32, tag: i32) -> u32 {
         let slot = self.find_posted(recvs, source, tag);
         if slot != NIL {
             self.unpost(recvs, slot);

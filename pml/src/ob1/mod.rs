@@ -318,19 +318,19 @@ impl<B: Btl> Ob1<B> {
     }
 
     fn test_rare(&mut self, request: ReqId) -> Option<Completion> {
-        match request.kind {
-            Kind::Recv => self.engine.test_recv(request.key),
-            Kind::Send => self.engine.test_send(request.key),
-            Kind::Persistent => self.test_persistent(request.key),
+        match request.kind() {
+            Kind::Recv => self.engine.test_recv(request.key()),
+            Kind::Send => self.engine.test_send(request.key()),
+            Kind::Persistent => self.test_persistent(request.key()),
         }
     }
 
     /// The short cut of `test` for a receive that is complete without error: its status, and the request is gone. `None`:
     /// nothing was done; ask `test`, which answers for everything.
-    #[inline]
+    #[inline(always)]
     pub fn take_done(&mut self, request: ReqId) -> Option<Status> {
-        match request.kind {
-            Kind::Recv => self.engine.take_done(request.key),
+        match request.kind() {
+            Kind::Recv => self.engine.take_done(request.key()),
             Kind::Send | Kind::Persistent => None,
         }
     }
@@ -339,8 +339,8 @@ impl<B: Btl> Ob1<B> {
     #[inline]
     #[must_use]
     pub fn is_complete(&self, request: ReqId) -> bool {
-        let key = request.key;
-        match request.kind {
+        let key = request.key();
+        match request.kind() {
             Kind::Recv => {
                 self.engine.recvs.get(key).is_none_or(|r| r.state >= RecvState::Interrupted)
             }
@@ -355,12 +355,12 @@ impl<B: Btl> Ob1<B> {
     /// Cancels a receive: it is complete at once, `cancelled`, unless it has matched; then it runs on. Sends are not
     /// cancelled.
     pub fn cancel(&mut self, request: ReqId) {
-        match request.kind {
-            Kind::Recv => self.engine.cancel_recv(request.key),
+        match request.kind() {
+            Kind::Recv => self.engine.cancel_recv(request.key()),
             Kind::Send => {}
             Kind::Persistent => {
                 if let Some(Persistent { activity: Activity::Running(request), .. }) =
-                    self.engine.persistent.get(request.key)
+                    self.engine.persistent.get(request.key())
                 {
                     self.cancel(*request);
                 }
@@ -398,16 +398,16 @@ impl<B: Btl> Ob1<B> {
 
     fn init(&mut self, operation: Operation) -> ReqId {
         let persistent = Persistent { operation, activity: Activity::Inactive };
-        ReqId { kind: Kind::Persistent, key: self.engine.persistent.insert(persistent) }
+        ReqId::persistent(self.engine.persistent.insert(persistent))
     }
 
     /// Lets go of a request without waiting. Its operation runs on, unseen; the buffer stays in use until it is over
     /// (or, if it never is, until the engine is dropped).
     pub fn request_free(&mut self, request: ReqId) {
-        match request.kind {
+        match request.kind() {
             Kind::Persistent => {
-                if self.engine.persistent.get(request.key).is_some() {
-                    let slot = request.key.slot;
+                if self.engine.persistent.get(request.key()).is_some() {
+                    let slot = request.key().slot;
                     let was = self.engine.persistent.remove(slot, Persistent::VACANT);
                     if let Activity::Running(active) = was.activity {
                         self.request_free(active);
@@ -418,14 +418,14 @@ impl<B: Btl> Ob1<B> {
                 if self.is_complete(request) {
                     self.test(request);
                 }
-                match request.kind {
+                match request.kind() {
                     Kind::Recv => {
-                        if let Some(recv) = self.engine.recvs.get_mut(request.key) {
+                        if let Some(recv) = self.engine.recvs.get_mut(request.key()) {
                             recv.detached = true;
                         }
                     }
                     _ => {
-                        if let Some(send) = self.engine.sends.get_mut(request.key) {
+                        if let Some(send) = self.engine.sends.get_mut(request.key()) {
                             send.detached = true;
                         }
                     }
@@ -535,16 +535,5 @@ impl<B: Btl> Ob1<B> {
     pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         self.engine.dump(out)?;
         self.rails.iter().try_for_each(|btl| btl.dump(out))
-    }
-}
-
-/// Keeps the unused half of a name from being mistaken for another kind's.
-impl ReqId {
-    /// A number that is unique among this engine's requests, for tables of the owner.
-    #[must_use]
-    pub const fn as_u64(self) -> u64 {
-        let Key { slot, generation } = self.key;
-        let kind = self.kind as u64;
-        kind << 62 | ((generation as u64) << 32 | slot as u64) & (u64::MAX >> 2)
     }
 }

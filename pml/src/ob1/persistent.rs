@@ -55,7 +55,7 @@ impl<B: Btl> Ob1<B> {
     /// [`PmlError::InvalidRequest`] for a request that is not persistent, or is active.
     pub fn start(&mut self, request: ReqId) -> Result<(), PmlError> {
         let persistent =
-            self.engine.persistent.get_mut(request.key).ok_or(PmlError::InvalidRequest)?;
+            self.engine.persistent.get_mut(request.key()).ok_or(PmlError::InvalidRequest)?;
         if !matches!(persistent.activity, Activity::Inactive) {
             return Err(PmlError::InvalidRequest);
         }
@@ -68,7 +68,7 @@ impl<B: Btl> Ob1<B> {
             Operation::Recv { comm, buffer, source, tag } => {
                 let (comm, source, tag) = (*comm, *source, *tag);
                 let lent = buffer.take();
-                self.start_recv(request.key, lent, comm, source, tag)
+                self.start_recv(request.key(), lent, comm, source, tag)
             }
             Operation::Vacant => Err(PmlError::InvalidRequest),
         };
@@ -80,7 +80,7 @@ impl<B: Btl> Ob1<B> {
             Err(PmlError::Unresolved(peer)) => return Err(PmlError::Unresolved(peer)),
             Err(error) => Activity::Done(Completion { status: Status::EMPTY, result: Err(error) }),
         };
-        if let Some(persistent) = self.engine.persistent.get_mut(request.key) {
+        if let Some(persistent) = self.engine.persistent.get_mut(request.key()) {
             persistent.activity = activity;
         }
         Ok(())
@@ -119,8 +119,8 @@ impl<B: Btl> Ob1<B> {
             Activity::Inactive => Some(Completion { status: Status::EMPTY, result: Ok(()) }),
             Activity::Done(completion) => Some(completion),
             Activity::Running(request) => {
-                let back = match request.kind {
-                    Kind::Recv => self.engine.take_buffer(request.key),
+                let back = match request.kind() {
+                    Kind::Recv => self.engine.take_buffer(request.key()),
                     _ => None,
                 };
                 let completion = self.test(request);

@@ -2,7 +2,7 @@
 
 use super::convertor::Buffer;
 use super::engine::Engine;
-use super::lanes::POSTED;
+use super::lanes::{POSTED, pair};
 use super::list::{Linked, Links};
 use super::peer::{Life, StreamTarget, Verdict};
 use super::slots::{Key, NIL};
@@ -73,7 +73,10 @@ pub(super) struct Recv {
     /// Regions of the buffer that rails hold.
     pub held: u32,
     pub buffer: Buffer,
-    pub status: Status,
+    /// The status in two words, read as they were written: source and tag, …
+    sender_tag: u64,
+    /// … and the bytes that are here once it is complete.
+    bytes: usize,
     pub error: Option<Box<PmlError>>,
     pub rdma: Option<Box<Rdma>>,
     /// The sender, once matched.
@@ -116,7 +119,8 @@ impl Recv {
             detached: false,
             rail: RailId(0),
             buffer: Buffer::NONE,
-            status: Status::EMPTY,
+            sender_tag: 0,
+            bytes: 0,
             peer: Peer(u32::MAX),
             held: 0,
             length: 0,
@@ -157,13 +161,25 @@ impl Recv {
         }
     }
 
+    #[inline(always)]
+    fn set_status(&mut self, source: u32, tag: i32, bytes: usize) {
+        self.sender_tag = pair(source, tag);
+        self.bytes = bytes;
+    }
+
+    /// What is known of its message.
+    #[inline(always)]
+    pub fn status(&self) -> Status {
+        let (source, tag) = ((self.sender_tag >> 32) as u32, self.sender_tag as u32 as i32);
+        Status { source, tag, bytes: self.bytes }
+    }
+
     /// The status of a receive that ends without a message.
     fn unmatched(&self) -> Status {
         Status {
             source: if let Source::Rank(rank) = self.source { rank } else { Status::ANY },
             tag: if let TagMatch::Tag(tag) = self.tag { tag } else { Status::ANY_TAG },
             bytes: 0,
-            cancelled: false,
         }
     }
 
@@ -178,7 +194,7 @@ impl Recv {
     pub fn matched(&mut self, peer: Peer, source: u32, tag: i32, length: u64) {
         self.state = RecvState::Matched;
         self.peer = peer;
-        self.status = Status { source, tag, bytes: 0, cancelled: false };
+        self.set_status(source, tag, 0);
         self.length = length;
         self.want = length.min(self.buffer.capacity() as u64);
         (self.claimed, self.received, self.held) = (0, 0, 0);
@@ -186,9 +202,9 @@ impl Recv {
     }
 
     /// The message is found, and all of it is here: matched and complete in one step.
-    #[inline]
+    #[inline(always)]
     pub fn matched_whole(&mut self, source: u32, tag: i32, bytes: &[u8]) {
-        self.status = Status { source, tag, bytes: bytes.len(), cancelled: false };
+        self.set_status(source, tag, bytes.len());
         self.state = RecvState::Complete;
         match &self.buffer {
             Buffer::Contiguous(region) if bytes.len() <= region.len() => region.write(0, bytes),
@@ -196,12 +212,13 @@ impl Recv {
         }
     }
 
+    #[cold]
     fn take_whole(&mut self, bytes: &[u8]) {
         let capacity = self.buffer.capacity();
         let fits = bytes.len().min(capacity);
         self.buffer.unpack(0, &bytes[..fits]);
         if fits < bytes.len() {
-            self.status.bytes = fits;
+            self.bytes = fits;
             let (sent, capacity) = (bytes.len() as u64, capacity as u64);
             self.error = Some(Box::new(PmlError::Truncated { sent, capacity }));
         }
@@ -247,7 +264,7 @@ impl Engine {
             return;
         }
         recv.state = RecvState::Complete;
-        recv.status.bytes = recv.received as usize;
+        recv.bytes = recv.received as usize;
         if recv.length > recv.want && recv.error.is_none() {
             let error = PmlError::Truncated { sent: recv.length, capacity: recv.want };
             recv.error = Some(Box::new(error));
@@ -258,7 +275,6 @@ impl Engine {
     }
 
     /// Frees a completed receive.
-    #[inline]
     pub fn free_recv(&mut self, slot: u32) {
         let recv = &mut self.recvs[slot];
         debug_assert!(recv.state == RecvState::Complete && recv.held == 0 || recv.detached);
@@ -325,13 +341,13 @@ impl Engine {
     }
 
     /// Frees a receive that is complete without error.
-    #[inline]
+    #[inline(always)]
     pub fn take_done(&mut self, key: Key) -> Option<Status> {
         let recv = self.recvs.get_mut(key)?;
         if recv.state != RecvState::Complete || recv.error.is_some() || recv.rdma.is_some() {
             return None;
         }
-        let status = recv.status;
+        let status = recv.status();
         if !matches!(recv.buffer, Buffer::Contiguous(_)) {
             recv.buffer = Buffer::NONE;
         }
@@ -433,7 +449,7 @@ impl Engine {
         };
         if recv.state == RecvState::Complete {
             let result = recv.error.take().map_or(Ok(()), |error| Err(*error));
-            let status = recv.status;
+            let status = recv.status();
             self.free_recv(key.slot);
             return Some(Completion { status, result });
         }
@@ -461,8 +477,11 @@ impl Engine {
         comm.unpost(&mut self.recvs, key.slot);
         let recv = &mut self.recvs[key.slot];
         recv.dismissed();
-        recv.status.cancelled = true;
         self.settle_recv(key.slot);
+        if let Some(recv) = self.recvs.get_mut(key) {
+            let Status { source, tag, bytes } = Status::CANCELLED;
+            recv.set_status(source, tag, bytes);
+        }
     }
 
     /// Takes a posted receive out of the queues and ends it with an error.

@@ -1,34 +1,68 @@
 //! Requests: their public names and results, and the fields every request carries (seed 000, "Request fields").
 
 use super::PmlError;
-use super::slots::Key;
+use super::slots::{Key, SLOT_BITS};
+use std::num::NonZeroU64;
 
 /// The name of a request. Stays unique for a very long time after the request is gone (slot and generation).
+// One word, so that it travels in a register: the key's (slot, generation), and the kind in the top bits of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct ReqId {
-    pub(super) kind: Kind,
-    pub(super) key: Key,
-}
+pub struct ReqId(NonZeroU64);
 
 /// Which slab a [`ReqId`] points into.
-// As wide as the rest, so that a request's name has no padding and is copied in whole words.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    Send,
     Recv,
+    Send,
     Persistent,
 }
 
+const KIND_SHIFT: u32 = SLOT_BITS;
+const KIND_MASK: u64 = 3 << KIND_SHIFT;
+/// What every word has set: generations in use are odd.
+const ODD: NonZeroU64 = NonZeroU64::new(1 << 32).expect("it is not 0");
+
 impl ReqId {
     #[inline]
-    pub(super) const fn send(key: Key) -> Self {
-        ReqId { kind: Kind::Send, key }
+    fn new(key: Key, kind: u64) -> Self {
+        debug_assert!(key.generation & 1 == 1, "the name of a free slot");
+        ReqId(ODD | key.to_wire() | kind << KIND_SHIFT)
     }
 
     #[inline]
-    pub(super) const fn recv(key: Key) -> Self {
-        ReqId { kind: Kind::Recv, key }
+    pub(super) fn send(key: Key) -> Self {
+        Self::new(key, 1)
+    }
+
+    #[inline]
+    pub(super) fn recv(key: Key) -> Self {
+        Self::new(key, 0)
+    }
+
+    #[inline]
+    pub(super) fn persistent(key: Key) -> Self {
+        Self::new(key, 2)
+    }
+
+    #[inline]
+    pub(super) const fn kind(self) -> Kind {
+        match (self.0.get() & KIND_MASK) >> KIND_SHIFT {
+            0 => Kind::Recv,
+            1 => Kind::Send,
+            _ => Kind::Persistent,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn key(self) -> Key {
+        Key::from_wire(self.0.get() & !KIND_MASK)
+    }
+
+    /// A number that is unique among this engine's requests, for tables of the owner.
+    #[inline]
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0.get()
     }
 }
 
@@ -81,7 +115,9 @@ pub enum Mode {
 }
 
 /// What a completed receive, or a probe, tells about the message.
+// Whole words without padding: copying a padded tail piece by piece stalls the reader of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
 pub struct Status {
     /// The sender's rank; for a receive that ended before it matched, the rank asked for or [`Status::ANY`].
     pub source: u32,
@@ -89,8 +125,6 @@ pub struct Status {
     pub tag: i32,
     /// Bytes received (at most the buffer's length); for a probe the length of the message.
     pub bytes: usize,
-    /// The request was cancelled.
-    pub cancelled: bool,
 }
 
 impl Status {
@@ -100,8 +134,18 @@ impl Status {
     pub const ANY_TAG: i32 = i32::MIN;
 
     /// The status of a send, and of an inactive persistent request.
-    pub const EMPTY: Status =
-        Status { source: Self::ANY, tag: Self::ANY_TAG, bytes: 0, cancelled: false };
+    pub const EMPTY: Status = Status { source: Self::ANY, tag: Self::ANY_TAG, bytes: 0 };
+
+    /// The status of a receive that was cancelled before it matched. No message has such a length.
+    pub const CANCELLED: Status =
+        Status { source: Self::ANY, tag: Self::ANY_TAG, bytes: usize::MAX };
+
+    /// Whether the receive was cancelled before it matched; the fields say nothing then.
+    #[inline]
+    #[must_use]
+    pub const fn is_cancelled(&self) -> bool {
+        self.bytes == usize::MAX
+    }
 }
 
 /// The end of a request.

@@ -4,6 +4,9 @@
 /// No slot: the end of a list by index.
 pub(super) const NIL: u32 = u32::MAX;
 
+/// A slot's number has fewer bits than these, so that a name leaves room for what kind of thing it names.
+pub(super) const SLOT_BITS: u32 = 30;
+
 /// A name of an entry, also on the wire: slot in the low half, generation in the high half. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key {
@@ -90,7 +93,8 @@ impl<T> Slots<T> {
 
     #[cold]
     fn grow(&mut self, value: T) -> Key {
-        let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 requests fit in memory");
+        let slot = self.slots.len() as u32;
+        assert!(self.slots.len() < 1 << SLOT_BITS, "fewer than 2^30 requests fit in memory");
         self.slots.push(Slot { generation: 1, next_free: NIL, value });
         Key { slot, generation: 1 }
     }

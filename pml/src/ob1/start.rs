@@ -36,7 +36,7 @@ impl<B: Btl> Ob1<B> {
         if data.len() >= state.fast.below as usize || interrupted {
             return Ok(false);
         }
-        let seq = member.next_seq;
+        let seq = member.next_seq as u16;
         let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
         let header = Match::new(kinds::MATCH, envelope);
         let btl = &mut self.rails[usize::from(state.fast.rail.0)];
@@ -50,7 +50,7 @@ impl<B: Btl> Ob1<B> {
         if sent.is_err() {
             return Ok(false);
         }
-        member.next_seq = seq.wrapping_add(1);
+        member.next_seq = member.next_seq.wrapping_add(1);
         Ok(true)
     }
 
@@ -105,8 +105,8 @@ impl<B: Btl> Ob1<B> {
         }
         let (cid, epoch) = (there.cid, there.epoch);
         let member = &mut there.members[dest as usize];
-        let (seq, ready) = (member.next_seq, mode == Mode::Ready);
-        member.next_seq = seq.wrapping_add(1);
+        let (seq, ready) = (member.next_seq as u16, mode == Mode::Ready);
+        member.next_seq = member.next_seq.wrapping_add(1);
         let envelope = Envelope { cid, epoch, seq, source: rank, tag, ready };
         let payload = if mode == Mode::Buffered { data.copied() } else { data.clone() };
         let length = data.len() as u64;

@@ -158,7 +158,7 @@ impl Unexpected {
     };
 
     pub fn status(&self) -> Status {
-        Status { source: self.source, tag: self.tag, bytes: self.length as usize, cancelled: false }
+        Status { source: self.source, tag: self.tag, bytes: self.length as usize }
     }
 
     /// Whether it can be received although nothing more comes from its sender.

@@ -493,7 +493,7 @@ impl World {
             What::Recv { receive, capacity, blocking, cancelled } => {
                 let posted = &self.oracle.receives[receive as usize];
                 let whole = match result {
-                    Ok(()) if status.cancelled => {
+                    Ok(()) if status.is_cancelled() => {
                         if !cancelled {
                             return Err(String::from("cancelled by nobody"));
                         }
