@@ -34,6 +34,9 @@ pub struct Caps {
     pub get: bool,
     /// Frames to one peer arrive in the order in which they were taken.
     pub ordered: bool,
+    /// The rail itself is never lost while both processes live (memory of one host): what it took arrives, so nobody has
+    /// to keep it for another rail.
+    pub lossless: bool,
     /// Rough one-way latency in nanoseconds: smaller is tried first for eager messages.
     pub latency_ns: u32,
     /// Rough bandwidth in MB/s: long messages are striped in proportion.

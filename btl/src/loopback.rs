@@ -64,6 +64,7 @@ impl Loopback {
                 put: false,
                 get: false,
                 ordered: true,
+                lossless: true,
                 latency_ns: 10,
                 bandwidth_mbs: 50_000,
                 exclusivity: 65_536,

@@ -89,6 +89,11 @@ impl FailureList {
         !self.known.contains(&process) && self.suspects.insert(process)
     }
 
+    /// A suspect can be reached again.
+    pub fn trust(&mut self, process: u32) {
+        self.suspects.remove(&process);
+    }
+
     /// Whether `process` is known to have failed.
     #[must_use]
     pub fn contains(&self, process: u32) -> bool {

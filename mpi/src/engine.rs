@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// The key under which each process publishes its rails' addresses.
 const ADDRESSES: &str = "btl";
+/// Time between two attempts to connect a lost rail again.
+const HEAL: Duration = Duration::from_millis(50);
 
 /// The stack of one process.
 pub struct Engine {
@@ -32,18 +34,11 @@ pub struct Engine {
     finalized: bool,
     watchdog: Option<Duration>,
     /// Suspects nobody has judged yet, and since when.
-    suspected: Vec<(Peer, Instant)>,
-    /// Requests that ended because a rail was lost under them, until it is known why.
-    held: Vec<Held>,
-    /// How long nobody may say anything about a suspect, or a lost rail.
+    suspected: Vec<(Peer, Scope, Instant)>,
+    /// When lost rails were last tried again.
+    healed: Instant,
+    /// How long nobody may say anything about a suspect.
     patience: Duration,
-}
-
-/// A request whose outcome depends on whether its peer is dead.
-struct Held {
-    request: ReqId,
-    peer: Peer,
-    since: Instant,
 }
 
 impl Engine {
@@ -65,7 +60,7 @@ impl Engine {
             finalized: false,
             watchdog: open::watchdog(),
             suspected: Vec::new(),
-            held: Vec::new(),
+            healed: Instant::now(),
             patience: job.params().duration("rte_suspect_timeout"),
             job,
         };
@@ -82,6 +77,9 @@ impl Engine {
         }
         if self.pml.has_suspects() || !self.suspected.is_empty() {
             self.judge();
+        }
+        if self.pml.has_lost_rails() {
+            self.heal();
         }
         events
     }
@@ -118,12 +116,17 @@ impl Engine {
                 self.pml.unreachable(peer);
             } else if fault.scope >= Scope::Rail && self.failures.suspect(peer.0) {
                 tracing::debug!(%fault, "suspect");
-                self.suspected.push((peer, Instant::now()));
+                self.suspected.push((peer, fault.scope, Instant::now()));
             }
         }
         let patience = self.patience;
-        let pml = &mut self.pml;
-        self.suspected.retain(|(peer, since)| {
+        let (pml, failures) = (&mut self.pml, &mut self.failures);
+        self.suspected.retain(|(peer, scope, since)| {
+            if *scope == Scope::Rail && !pml.is_cut_off(*peer) {
+                tracing::info!(%peer, "can be reached again");
+                failures.trust(peer.0);
+                return false;
+            }
             let keep = since.elapsed() < patience;
             if !keep {
                 tracing::warn!(%peer, "given up: cannot be reached, and nobody says that it died");
@@ -131,6 +134,15 @@ impl Engine {
             }
             keep
         });
+    }
+
+    /// Tries lost rails again, at most every [`HEAL`].
+    #[cold]
+    fn heal(&mut self) {
+        if self.healed.elapsed() >= HEAL {
+            self.healed = Instant::now();
+            self.pml.heal();
+        }
     }
 
     /// Applies a failure that is known for sure, once.
@@ -174,9 +186,7 @@ impl Engine {
     pub(crate) fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
         match self.pml.take_done(request) {
             Some(status) => Some(Ok(status.into())),
-            None if self.pml.is_complete(request) || !self.held.is_empty() => {
-                self.poll_rare(request)
-            }
+            None if self.pml.is_complete(request) => self.poll_rare(request),
             None => None,
         }
     }
@@ -184,35 +194,11 @@ impl Engine {
     /// Sends, errors, cancellations: whatever the short cut for receives does not know.
     #[cold]
     fn poll_rare(&mut self, request: ReqId) -> Option<Result<Status>> {
-        if let Some(at) = self.held.iter().position(|held| held.request == request) {
-            return self.release(at);
-        }
         let completion = self.pml.test(request)?;
         match completion.result {
             Ok(()) => Some(Ok(completion.status.into())),
-            Err(PmlError::RailLost(Fault { peer: Some(peer), .. })) => {
-                // One of several rails went under the message: is the process dead, or only the link?
-                self.held.push(Held { request, peer, since: Instant::now() });
-                None
-            }
             Err(error) => Some(Err(error.into())),
         }
-    }
-
-    /// What became of a message under which a rail was lost, once somebody knows.
-    #[cold]
-    fn release(&mut self, at: usize) -> Option<Result<Status>> {
-        let Held { peer, since, .. } = self.held[at];
-        let ended = if self.failures.contains(peer.0) {
-            Error::ProcFailed { rank: peer.0 } // the world is the only communicator, so far
-        } else if since.elapsed() >= self.patience {
-            let fault = Fault::rail(peer, Cause::Disconnected);
-            PmlError::RailLost(fault).into()
-        } else {
-            return None;
-        };
-        self.held.swap_remove(at);
-        Some(Err(ended))
     }
 
     /// Drives the stack to the end of a request.

@@ -4,8 +4,10 @@
 mod util;
 
 use ironweave_btl::Peer;
+use ironweave_pml::ob1::link::{Link, LinkHeader, Number, Piece, SplitHeader};
 use ironweave_pml::ob1::wire::{
-    self, Announce, Asked, Control, Envelope, Fin, Frag, Grant, Match, Nack, PieceOf, kinds,
+    self, Announce, Asked, Control, Dance, Envelope, Fin, Frag, Grant, Match, Nack, PieceOf,
+    Restart, kinds,
 };
 use ironweave_pml::ob1::{Mode, Source, TagMatch};
 use proptest::prelude::*;
@@ -38,9 +40,18 @@ fn frames() -> impl Strategy<Value = Hostile> {
         wire::WireStatus::Interrupted,
     ]);
     let header =
-        (0..10usize, envelope, [word(), word(), word(), word(), word()], status, any::<bool>())
+        (0..14usize, envelope, [word(), word(), word(), word(), word()], status, any::<bool>())
             .prop_map(|(kind, envelope, [a, b, c, d, e], status, flag)| {
-                let asked = Asked { sender: a, receiver: b, offset: c, length: d, want: e };
+                let asked = Asked {
+                    sender: a,
+                    receiver: b,
+                    offset: c,
+                    length: d,
+                    want: e,
+                    round: (a % 3) as u16,
+                    rail: (b % 3) as u16,
+                };
+                let dance = Dance { sender: a, receiver: b, round: (c % 3) as u16 };
                 match kind {
                     0 => Match::new(kinds::MATCH, envelope).as_bytes().to_vec(),
                     1 => Announce::new(kinds::RNDV, envelope, a, b).as_bytes().to_vec(),
@@ -49,10 +60,33 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     4 => Grant::new(if flag { kinds::ACK } else { kinds::PUT }, asked)
                         .as_bytes()
                         .to_vec(),
-                    5 if flag => Frag::new(a, b).as_bytes().to_vec(),
+                    5 if flag => Frag::new(a, b, asked.round).as_bytes().to_vec(),
+                    9 if flag => Restart::new(kinds::RNDVRESTARTNOTIFY, dance).as_bytes().to_vec(),
+                    9 => Restart::new(kinds::RECVERRNOTIFY, dance).as_bytes().to_vec(),
+                    10 if flag => Restart::new(kinds::RNDVRESTARTNACK, dance).as_bytes().to_vec(),
+                    10 => Grant::new(kinds::RNDVRESTARTACK, asked).as_bytes().to_vec(),
+                    11 => SplitHeader::new(Piece {
+                        number: a as u32,
+                        offset: b as u32,
+                        total: c as u32,
+                    })
+                    .as_bytes()
+                    .to_vec(),
+                    12 => LinkHeader::new(match c % 3 {
+                        0 => Link::Seen { ack: a as u32 },
+                        1 => Link::Up { rail: a as u16, life: b as u32 },
+                        _ => Link::Lost {
+                            rail: a as u16,
+                            other: b as u16,
+                            mine: d as u32,
+                            yours: e as u32,
+                        },
+                    })
+                    .as_bytes()
+                    .to_vec(),
                     5 => Frag::of_stream(a, b).as_bytes().to_vec(),
                     6 if flag => Fin::to_sender(a, status).as_bytes().to_vec(),
-                    6 => Fin::to_receiver(a, b, c, status).as_bytes().to_vec(),
+                    6 => Fin::to_receiver(a, b, c, asked.round, status).as_bytes().to_vec(),
                     8 => Control::new(PieceOf { offset: a, ack: b, limit: c, again: flag })
                         .as_bytes()
                         .to_vec(),
@@ -60,9 +94,14 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     _ => Nack::to_receiver(a, status).as_bytes().to_vec(),
                 }
             });
+    let header = header.boxed();
     let garbage = proptest::collection::vec(any::<u8>(), 0..64);
     let payload = prop_oneof![Just(0), 1..200usize, 4000..4200usize, Just(60_000)];
-    (prop_oneof![8 => header, 1 => garbage], payload)
+    let numbered = (header.clone(), 0..6u32, 0..6u32).prop_map(|(mut header, number, ack)| {
+        header.extend_from_slice(Number::new(number, ack).as_bytes());
+        header
+    });
+    (prop_oneof![6 => header, 4 => numbered, 1 => garbage], payload)
         .prop_map(|(header, payload)| Hostile { header, payload })
 }
 

@@ -173,6 +173,7 @@ impl Shm {
                 put: false,
                 get,
                 ordered: true,
+                lossless: true,
                 latency_ns: 60,
                 bandwidth_mbs: 20_000,
                 exclusivity: 65_535,

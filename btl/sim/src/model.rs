@@ -77,6 +77,7 @@ impl RailModel {
                 put: false,
                 get: false,
                 ordered: true,
+                lossless: false,
                 latency_ns: 5_000,
                 bandwidth_mbs: 5_000,
                 exclusivity: 100,

@@ -385,6 +385,7 @@ fn caps(interface: &Interface, link: u16, links: u16) -> Caps {
         put: false,
         get: false,
         ordered: true,
+        lossless: false,
         latency_ns: if interface.loopback { 4_000 } else { 15_000 },
         bandwidth_mbs: (bandwidth / u32::from(links)).max(1),
         exclusivity: 100,

@@ -7,7 +7,9 @@
 use super::RailId;
 use super::comm::{Found, Parked};
 use super::engine::{Early, Engine};
+use super::link::Number;
 use super::peer::{StreamIn, StreamTarget};
+use super::rendezvous::{Claim, Fragment};
 use super::slots::{Key, NIL};
 use super::unexpected::{Body, Place, Unexpected};
 use super::wire::{self, Envelope, Frame, WireStatus};
@@ -90,7 +92,7 @@ impl Engine {
         let source = envelope.source;
         match self.admit(rail, from, &frame, envelope, header, payload) {
             Turn::Now(comm) => {
-                self.start(comm, rail, from, frame, payload);
+                self.start(comm, rail, from, frame, wire::confirms(header), payload);
                 self.replay(comm, source);
             }
             Turn::Later => {
@@ -222,7 +224,15 @@ impl Engine {
     }
 
     /// A message whose turn it is.
-    fn start(&mut self, comm: u32, rail: RailId, from: Peer, frame: Frame, payload: &[u8]) {
+    fn start(
+        &mut self,
+        comm: u32,
+        rail: RailId,
+        from: Peer,
+        frame: Frame,
+        confirm: bool,
+        payload: &[u8],
+    ) {
         let Some(&envelope) = envelope_of(&frame) else { return };
         let there = self.comms.at(comm);
         let Envelope { source, tag, .. } = envelope;
@@ -249,10 +259,11 @@ impl Engine {
             let body = match frame {
                 Frame::Stream { .. } => Body::Stream(self.pool.hold(payload, length as usize)),
                 Frame::Rndv { sender, .. } => {
-                    Body::Rndv { held: self.pool.hold(payload, payload.len()), sender, rail }
+                    let held = self.pool.hold(payload, payload.len());
+                    Body::Rndv { held, sender, rail, confirm }
                 }
                 Frame::Rget { sender, .. } => match RemoteKey::new(payload) {
-                    Some(key) => Body::Rget { key, sender, rail },
+                    Some(key) => Body::Rget { key, sender, rail, confirm },
                     None => return self.malformed(from, "key length"),
                 },
                 _ => Body::Whole(self.pool.hold(payload, payload.len())),
@@ -268,7 +279,7 @@ impl Engine {
         match frame {
             Frame::Rndv { sender, .. } => {
                 self.recvs[slot].take(0, payload);
-                self.answer_rndv(slot, sender, rail);
+                self.answer_rndv(slot, sender, rail, confirm);
             }
             Frame::Stream { stream, .. } => {
                 self.recvs[slot].take(0, payload);
@@ -277,7 +288,7 @@ impl Engine {
                 self.settle_recv(slot);
             }
             Frame::Rget { sender, .. } => match RemoteKey::new(payload) {
-                Some(key) => self.answer_rget(slot, sender, rail, key),
+                Some(key) => self.answer_rget(slot, sender, rail, key, confirm),
                 None => {
                     self.malformed(from, "key length");
                     let cause = Cause::Malformed("key length");
@@ -426,11 +437,19 @@ impl Engine {
 
     // Landing: the rail has read a header and asks where the payload shall go.
 
-    pub fn land(&mut self, rail: RailId, from: Peer, frame: Frame, payload_len: usize) -> Landing {
+    pub fn land(
+        &mut self,
+        rail: RailId,
+        from: Peer,
+        frame: Frame,
+        number: Option<Number>,
+        confirm: bool,
+        payload_len: usize,
+    ) -> Landing {
         let slot = match frame {
-            Frame::Frag { receiver, offset } => {
-                let Some(recv) = self.claim_range(from, receiver, offset, payload_len as u64)
-                else {
+            Frame::Frag { receiver, offset, round } => {
+                let frag = Fragment { receiver, offset, round, len: payload_len as u64 };
+                let Claim::Booked(recv) = self.claim_range(from, &frag) else {
                     return Landing::Buffered; // `frame` will say why
                 };
                 let range = offset as usize..offset as usize + payload_len;
@@ -438,19 +457,36 @@ impl Engine {
             }
             Frame::Match(envelope) => {
                 let length = payload_len as u64;
+                let journal = self.peers.state(from).journal.as_ref();
+                let is_new = |number: Number| {
+                    let number = number.number();
+                    journal.is_none_or(|j| j.is_new(number) && j.half(number).is_none())
+                };
+                if !number.is_none_or(is_new) {
+                    return Landing::Buffered;
+                }
                 let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
                     return Landing::Buffered;
                 };
+                if let Some(number) = number {
+                    let key = self.recvs.key(slot);
+                    self.on_seen(from, number.ack());
+                    self.peers.state(from).journal().begin_half(number.number(), key);
+                }
                 slot
             }
-            Frame::Rndv { envelope, length, sender } if !self.caps[usize::from(rail.0)].put => {
+            Frame::Rndv { envelope, length, sender }
+                if number.is_none() && !self.caps[usize::from(rail.0)].put =>
+            {
                 let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
                     return Landing::Buffered;
                 };
                 // The answer overtakes the first bytes: the sender need not stop after them.
                 let recv = &mut self.recvs[slot];
-                recv.sender = sender;
+                (recv.sender, recv.confirm) = (sender, confirm);
                 let (from, want) = (recv.claimed, recv.want);
+                recv.pieces.clear();
+                recv.pieces.add(0..from);
                 self.ask(slot, from, want - from);
                 slot
             }
@@ -502,6 +538,7 @@ impl Engine {
             }
             None => {
                 recv.claimed -= range.len() as u64;
+                recv.pieces.remove(&(range.start as u64..range.end as u64));
                 Landing::Buffered
             }
         }
@@ -509,7 +546,6 @@ impl Engine {
 
     pub fn on_landed(
         &mut self,
-        rail: RailId,
         from: Peer,
         region: ironweave_btl::memory::RecvRegion,
         token: Token,
@@ -518,12 +554,24 @@ impl Engine {
         let key = wire::key(token.0);
         let Some(recv) = self.recvs.get_mut(key) else { return };
         recv.held -= 1;
-        match outcome {
-            Ok(()) => {
-                recv.received += region.len() as u64;
+        let length = region.len() as u64;
+        let journal = self.peers.state(from).journal.as_ref();
+        let half = if recv.sender == 0 { journal.and_then(|j| j.half_of(key)) } else { None };
+        match (outcome, half) {
+            (Ok(()), _) if recv.restarting => self.begin_again(key.slot),
+            (Ok(()), half) => {
+                // It may have come again meanwhile, over another rail.
+                if recv.received < recv.want {
+                    recv.received += length;
+                }
                 self.settle_recv(key.slot);
+                if let Some(number) = half {
+                    self.on_half_landed(from, number, length as usize);
+                }
             }
-            Err(fault) => self.lose_recv(rail, from, key.slot, fault),
+            // It will come again.
+            (Err(_), Some(_)) => self.settle_recv(key.slot),
+            (Err(fault), None) => self.lose_recv(from, key.slot, fault),
         }
     }
 }

@@ -25,10 +25,11 @@ impl Engine {
         for (peer, state) in self.peers.iter().filter(|(_, state)| !state.rails.is_empty()) {
             let (life, lane) = (state.life, state.lane);
             let (outbox, pending) = (state.outbox.len(), state.pending.len());
+            let unseen = state.journal.as_ref().map_or(0, |journal| journal.unseen());
             let (flows, reads, rails) = (state.flows.len(), state.reads.len(), &state.rails);
             writeln!(
                 out,
-                "  {peer}: {life:?}, lane {lane:?}, outbox {outbox}, pending {pending}, flows {flows}, reads {reads}, {rails:?}"
+                "  {peer}: {life:?}, lane {lane:?}, outbox {outbox}, pending {pending}, flows {flows}, reads {reads}, unseen {unseen}, {rails:?}"
             )?;
         }
         for (slot, r) in self.recvs.iter() {

@@ -4,7 +4,8 @@
 //! `progress` has returned from the rail ([`super::progress`]).
 
 use super::comm::Comms;
-use super::peer::{Control, PEERS_MAX, PeerState, Peers, RailCaps, RailState};
+use super::link::unnumber;
+use super::peer::{Control, Life, PEERS_MAX, PeerState, Peers, RailCaps, RailState};
 use super::persistent::Persistent;
 use super::recv::Recv;
 use super::send::Send;
@@ -37,6 +38,10 @@ pub struct Stats {
     pub unexpected: u64,
     /// Requests ended by a NACK from here.
     pub nacks_sent: u64,
+    /// Long messages begun again because a rail was lost under them.
+    pub restarts: u64,
+    /// Rails to peers that came back.
+    pub healed: u64,
 }
 
 /// A frame for a communicator that is not made here yet.
@@ -88,6 +93,10 @@ pub(super) struct Engine {
     pub reroute: Vec<Peer>,
     /// Rails to close after the upper layer's verdict.
     pub closing: Vec<Peer>,
+    /// Rails that the other side holds for lost: to be closed here, too.
+    pub dropping: Vec<(Peer, RailId)>,
+    /// Rails that were lost and may be connected again.
+    pub lost: Vec<(Peer, RailId)>,
     pub suspects: Vec<Fault>,
     /// Messages of the control plane, not taken yet.
     pub controls: VecDeque<(Peer, Box<[u8]>)>,
@@ -111,6 +120,8 @@ impl Engine {
             deregister: Vec::new(),
             reroute: Vec::new(),
             closing: Vec::new(),
+            dropping: Vec::new(),
+            lost: Vec::new(),
             suspects: Vec::new(),
             controls: VecDeque::new(),
             stats: Stats::default(),
@@ -123,7 +134,8 @@ impl Engine {
         !(self.peers.busy.is_empty()
             && self.deregister.is_empty()
             && self.reroute.is_empty()
-            && self.closing.is_empty())
+            && self.closing.is_empty()
+            && self.dropping.is_empty())
     }
 
     /// The state of a peer after `refresh`.
@@ -170,9 +182,17 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn frame_other(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
+    pub fn frame_other(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
+        let (header, number) = unnumber(header);
         match wire::decode(header, payload.len()) {
-            Ok(frame) => self.frame_rare(rail, from, frame, header, payload),
+            Ok(frame) => {
+                if let Some(number) = number
+                    && !self.on_numbered(from, number, header, payload)
+                {
+                    return;
+                }
+                self.frame_rare(rail, from, frame, header, payload);
+            }
             Err(what) => self.malformed(from, what),
         }
     }
@@ -189,20 +209,28 @@ impl Engine {
             Frame::Match(_) | Frame::Rndv { .. } | Frame::Stream { .. } | Frame::Rget { .. } => {
                 self.arrive(rail, from, frame, header, payload);
             }
-            Frame::Frag { receiver, offset } => self.on_frag(from, receiver, offset, payload),
+            Frame::Frag { receiver, offset, round } => {
+                self.on_frag(from, receiver, offset, round, payload);
+            }
             Frame::StreamFrag { stream, offset } => {
                 self.on_stream_frag(rail, from, stream, offset, payload);
             }
             Frame::Ack(asked) => self.on_ack(from, asked),
             Frame::Put(asked) => self.on_put(rail, from, asked, payload),
             Frame::ReadDone { sender, status } => self.on_read_done(from, sender, status),
-            Frame::WriteDone { receiver, offset, length, status } => {
-                self.on_write_done(from, receiver, offset, length, status);
+            Frame::WriteDone { receiver, offset, length, round, status } => {
+                self.on_write_done(from, receiver, offset, length, round, status);
             }
             Frame::NackSender { sender, status } => self.on_nack_sender(from, sender, status),
             Frame::NackReceiver { receiver, status } => {
                 self.on_nack_receiver(from, receiver, status);
             }
+            Frame::RestartNotify(dance) => self.on_restart_notify(from, dance),
+            Frame::RecvError(dance) => self.on_recv_error(from, dance),
+            Frame::RestartAck(asked) => self.on_restart_ack(from, asked),
+            Frame::RestartNack(dance) => self.on_restart_nack(from, dance),
+            Frame::Link(link) => self.on_link(rail, from, link),
+            Frame::Split(piece) => self.on_split(rail, from, piece, payload),
             Frame::Control(piece) => self.on_control(from, piece, payload),
         }
     }
@@ -221,7 +249,14 @@ impl Engine {
         row.state = RailState::Up;
         row.fault = None;
         row.was_up = true;
+        row.life += 1;
+        row.their_life = 0;
+        row.hello = !self.caps[usize::from(rail.0)].lossless;
+        self.stats.healed += u64::from(row.life > 1);
         row.given = level * u64::from(self.caps[usize::from(rail.0)].bandwidth_mbs);
+        if state.life == Life::CutOff && !state.is_broken {
+            state.life = Life::Alive;
+        }
         if self.refresh(peer).has_work() {
             self.peers.wake(peer);
         }
@@ -249,14 +284,22 @@ impl Sink for Port<'_> {
     }
 
     fn landing(&mut self, from: Peer, header: &[u8], payload_len: usize) -> Landing {
+        let (header, number) = unnumber(header);
         match wire::decode(header, payload_len) {
-            Ok(frame) if is_possible(from) => self.engine.land(self.rail, from, frame, payload_len),
+            Ok(frame) if is_possible(from) => self.engine.land(
+                self.rail,
+                from,
+                frame,
+                number,
+                wire::confirms(header),
+                payload_len,
+            ),
             _ => Landing::Buffered, // `frame` will refuse it
         }
     }
 
     fn landed(&mut self, from: Peer, region: RecvRegion, token: Token, outcome: Result<(), Fault>) {
-        self.engine.on_landed(self.rail, from, region, token, outcome);
+        self.engine.on_landed(from, region, token, outcome);
     }
 
     fn completed(&mut self, descriptor: Descriptor, outcome: Result<(), Fault>) {

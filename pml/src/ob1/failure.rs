@@ -1,6 +1,7 @@
 //! Failures: what a lost rail and a lost process mean for requests.
 //!
-//! A transport only suspects. A peer that no rail reaches is *cut off*: the upper layer is told, its requests wait. When
+//! A transport only suspects. What a lost rail costs while others are left is in `failover`. A peer that no rail reaches is
+//! *cut off*: the upper layer is told, its requests wait, and go on if a rail comes back. When
 //! the upper layer has judged ([`Ob1::proc_failed`], [`Ob1::unreachable`]), the rails are closed first, which
 //! fences the memory and still delivers what came in full before the failure (seed 003 §17.6), and only then
 //! are the requests ended (law 2: `pml_complete` before `mpi_complete`; seed 000, "Cancellation of failed requests").
@@ -127,20 +128,34 @@ impl Engine {
     }
 
     pub fn on_closed(&mut self, rail: RailId, peer: Peer) {
+        let lossless = self.caps[usize::from(rail.0)].lossless;
         let state = self.peers.state(peer);
         let row = state.rail_mut(rail);
         let (carried, was_up) = (row.carried, row.was_up);
+        let finalized = row.fault.is_none();
         let fault = row.fault.take().unwrap_or(Fault::rail(peer, Cause::Finalized));
         row.state = RailState::Closed;
         (row.carried, row.was_up) = (false, false);
+        let heals = !finalized && row.address.is_some();
+        state.is_broken |= lossless && carried;
         let (life, hope, reserve) = (state.life, state.has_hope(), !state.reserve.is_empty());
+        let broken = state.is_broken;
         self.refresh(peer);
         match life {
-            Life::Closing(_) => self.closing.push(peer),
-            Life::Ended(_) | Life::CutOff => {}
-            Life::Alive if !was_up && !hope && reserve => self.reroute.push(peer),
-            Life::Alive if carried || !hope => self.cut_off(peer, fault),
-            Life::Alive => self.lose_rail(rail, peer, &fault),
+            Life::Closing(_) => return self.closing.push(peer),
+            Life::Ended(_) => return,
+            Life::Alive | Life::CutOff => {}
+        }
+        self.forsake(rail, peer, &fault);
+        if heals {
+            self.lost.push((peer, rail));
+        }
+        match life {
+            Life::Alive if broken => self.cut_off(peer, fault),
+            Life::Alive if !hope && reserve => self.reroute.push(peer),
+            Life::Alive if !hope => self.cut_off(peer, fault),
+            Life::Alive if was_up && !finalized => self.tell_lost(rail, peer),
+            _ => {}
         }
     }
 
@@ -153,32 +168,6 @@ impl Engine {
         }
     }
 
-    /// A rail that only carried fragments is lost while others live: the messages that may have had some on it are over at
-    /// both ends. (The restart of seed 002 §8 belongs here.)
-    fn lose_rail(&mut self, rail: RailId, peer: Peer, fault: &Fault) {
-        let recvs: Vec<u32> = self
-            .recvs
-            .iter()
-            .filter(|(_, r)| r.peer == peer && r.state == RecvState::Matched)
-            .filter(|(_, r)| r.lost || r.sender != 0)
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in recvs {
-            self.abandon_recv(slot, fault.clone());
-        }
-        let bit = 1 << (rail.0 & 63);
-        let sends: Vec<u32> = self
-            .sends
-            .iter()
-            .filter(|(_, s)| s.peer == peer && s.state == SendState::Flowing)
-            .filter(|(_, s)| s.lost || s.rails_used & bit != 0)
-            .map(|(slot, _)| slot)
-            .collect();
-        for slot in sends {
-            self.abandon_send(slot, fault.clone());
-        }
-    }
-
     /// All rails to a judged peer are closed: nothing of it can reach user memory any more. Ends its requests.
     fn end_peer(&mut self, peer: Peer, verdict: Verdict) {
         let state = self.peers.state(peer);
@@ -188,10 +177,12 @@ impl Engine {
         state.flows.clear();
         state.reads.clear();
         state.channel = None;
+        state.journal = None;
         state.lane = None;
         state.stream_in = None; // its message goes with the other incomplete ones below
         self.refresh(peer);
         self.early.retain(|early| early.from != peer);
+        self.lost.retain(|(of, _)| *of != peer);
 
         let comms: Vec<(u32, Vec<u32>)> =
             self.comms.iter().map(|(slot, comm)| (slot, comm.ranks_of(peer).collect())).collect();

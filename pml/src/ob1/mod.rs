@@ -53,8 +53,11 @@ mod convertor;
 mod dump;
 mod engine;
 mod error;
+mod failover;
 mod failure;
+mod journal;
 mod lanes;
+pub mod link;
 mod list;
 mod matching;
 #[cfg(test)]
@@ -62,6 +65,7 @@ mod oracle;
 mod peer;
 mod persistent;
 mod progress;
+mod ranges;
 mod recv;
 mod rendezvous;
 mod request;
@@ -496,7 +500,10 @@ impl<B: Btl> Ob1<B> {
     pub fn unflushed(&self) -> usize {
         let here = self.engine.peers.iter().filter(|(_, p)| !p.is_cut_off());
         let unsent = |p: &PeerState| p.channel.as_ref().map_or(0, |channel| channel.unsent());
-        let waiting = |p: &PeerState| p.outbox.len() + p.pending.len() + p.flows.len() + unsent(p);
+        let again = |p: &PeerState| p.journal.as_ref().map_or(0, |journal| journal.to_send());
+        let owed = |p: &PeerState| usize::from(p.journal.as_ref().is_some_and(|j| j.tell));
+        let queued = |p: &PeerState| p.outbox.len() + p.pending.len() + p.flows.len();
+        let waiting = |p: &PeerState| queued(p) + unsent(p) + again(p) + owed(p);
         let here: usize = here.map(|(_, p)| waiting(p)).sum();
         here + self.rails.iter().map(Btl::unflushed).sum::<usize>()
     }

@@ -1,12 +1,13 @@
 //! Peers: which rails reach one, which of them carries its ordered frames, and what waits to be sent to it.
 //!
 //! Match and control frames to a peer all go over one rail, its *lane*: the first of its best rails that came up. Data
-//! fragments are striped over all. The loss of a rail that carried ordered frames cuts the peer off, because nobody
-//! knows which of them arrived; the loss of any other costs only the messages under way. (The restart frames of
-//! seed 002 §8 will change the first; [`PeerRail::carried`] is where they attach.)
+//! fragments are striped over all. When the lane is lost, another rail is the lane; what may not have arrived goes out again
+//! (`journal`, `failover`). Only where the lane was one that cannot be lost, nothing was kept, and its end cuts the peer off.
 
 use super::RailId;
 use super::channel::Channel;
+use super::journal::Journal;
+use super::link::NO_RAIL;
 use super::slots::Key;
 use ironweave_btl::{Address, Caps, Fault, Header, Peer, RemoteKey};
 use smallvec::SmallVec;
@@ -23,6 +24,7 @@ pub(super) struct RailCaps {
     pub put: bool,
     pub get: bool,
     pub ordered: bool,
+    pub lossless: bool,
     pub latency_ns: u32,
     pub bandwidth_mbs: u32,
     pub exclusivity: u32,
@@ -39,6 +41,7 @@ impl From<&Caps> for RailCaps {
             put: caps.put,
             get: caps.get,
             ordered: caps.ordered,
+            lossless: caps.lossless,
             latency_ns: caps.latency_ns,
             bandwidth_mbs: caps.bandwidth_mbs.max(1),
             exclusivity: caps.exclusivity,
@@ -92,6 +95,15 @@ pub(super) struct PeerRail {
     pub given: u64,
     /// What broke it; `closed` follows.
     pub fault: Option<Fault>,
+    /// How often it came up.
+    pub life: u32,
+    /// The other side's number of it, and of its life there (0: not heard yet).
+    pub theirs: u16,
+    pub their_life: u32,
+    /// The other side is to be told ours.
+    pub hello: bool,
+    /// Where it is connected to, if this side ever was told.
+    pub address: Option<Box<Address>>,
 }
 
 /// A control frame that waits for room.
@@ -162,6 +174,10 @@ pub(super) struct PeerState {
     pub early_bytes: usize,
     /// It was reported, for malformed frames or for more early ones than there is room for.
     pub reported: bool,
+    /// What went over rails that can be lost, once used.
+    pub journal: Option<Box<Journal>>,
+    /// Frames that nobody kept were lost: it can never be served again.
+    pub is_broken: bool,
     /// The control channel, once used.
     pub channel: Option<Box<Channel>>,
 }
@@ -185,6 +201,8 @@ impl PeerState {
             early_frames: 0,
             early_bytes: 0,
             reported: false,
+            journal: None,
+            is_broken: false,
             channel: None,
         }
     }
@@ -204,6 +222,11 @@ impl PeerState {
                 was_up: false,
                 given: 0,
                 fault: None,
+                life: 0,
+                theirs: NO_RAIL,
+                their_life: 0,
+                hello: false,
+                address: None,
             });
             self.rails.len() - 1
         });
@@ -227,9 +250,14 @@ impl PeerState {
             if let Some(channel) = &mut self.channel {
                 channel.rewind();
             }
+            if let Some(journal) = &mut self.journal {
+                journal.rewind();
+            }
         }
         self.fast.below = 0;
-        let waits = !self.pending.is_empty() || self.has_control();
+        // Over a rail that can be lost, frames are kept, which takes the other way.
+        let keeps = self.lane.is_some_and(|lane| !caps[usize::from(lane.0)].lossless);
+        let waits = keeps || !self.pending.is_empty() || self.has_control();
         if let (Some(rail), Life::Alive, false) = (self.lane, self.life, waits) {
             let caps = &caps[usize::from(rail.0)];
             let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };
@@ -238,6 +266,11 @@ impl PeerState {
             let clamp = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
             self.fast = Fast { short_below: clamp(short_below), below: clamp(below), rail };
         }
+    }
+
+    /// Whether messages to the peer may have to be sent again over another rail.
+    pub fn is_lossy(&self, caps: &[RailCaps]) -> bool {
+        self.rails.iter().any(|row| !caps[usize::from(row.rail.0)].lossless)
     }
 
     /// Whether any rail may still carry something, now or later.
@@ -250,15 +283,19 @@ impl PeerState {
             && self.pending.is_empty()
             && self.flows.is_empty()
             && self.reads.is_empty()
-            && !self.has_control())
+            && !self.has_control()
+            && !self.has_journal_work()
+            && !self.rails.iter().any(|row| row.hello && row.state == RailState::Up))
     }
 
     /// The rails that are up, best for the next fragment first: the one that has been given least for its bandwidth.
-    pub fn stripe(&self, caps: &[RailCaps]) -> SmallVec<[RailId; 4]> {
+    /// A message whose arrival nobody confirms goes over rails that cannot be lost.
+    pub fn stripe(&self, caps: &[RailCaps], confirmed: bool) -> SmallVec<[RailId; 4]> {
         let mut up: SmallVec<[(u64, RailId); 4]> = self
             .rails
             .iter()
             .filter(|r| r.state == RailState::Up)
+            .filter(|r| confirmed || caps[usize::from(r.rail.0)].lossless)
             .map(|r| (r.given / u64::from(caps[usize::from(r.rail.0)].bandwidth_mbs), r.rail))
             .collect();
         up.sort_unstable();

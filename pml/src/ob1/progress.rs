@@ -2,10 +2,12 @@
 //! messages in order, then reads and fragments. Each call does a bounded amount of work.
 
 use super::engine::{Engine, Port, Rma, RmaOwner};
-use super::peer::{Life, ZCOPY_MIN};
+use super::journal::{Matter, numbered};
+use super::peer::{Life, PeerState, RailState, ZCOPY_MIN};
 use super::recv::{RecvState, Target};
-use super::send::{Send, SendState, Write};
+use super::send::{Confirm, Send, SendState, Write};
 use super::slots::Key;
+use super::unexpected::Held;
 use super::wire::{self, Announce, Asked, Fin, Frag, Grant, Match, WireStatus, kinds};
 use super::{Mode, Ob1, PmlError, RailId};
 use ironweave_btl::copy::pack;
@@ -43,6 +45,9 @@ impl<B: Btl> Ob1<B> {
     /// Sends what waits.
     #[cold]
     pub(super) fn pump(&mut self) -> usize {
+        if !self.engine.dropping.is_empty() {
+            self.drop_rails();
+        }
         self.deregister();
         for peer in std::mem::take(&mut self.engine.reroute) {
             self.reroute(peer);
@@ -81,15 +86,39 @@ impl<B: Btl> Ob1<B> {
             return (0, Attempt::Wait);
         }
         let Some(lane) = state.lane else { return (0, Attempt::Wait) };
+        if state.rails.iter().any(|row| row.hello) {
+            self.introduce(peer);
+        }
+        match self.resend(peer, lane) {
+            Ok(frames) => done += frames,
+            Err(refused) => return (done, waiting(refused)),
+        }
+        let lossy = !self.engine.caps[usize::from(lane.0)].lossless;
+        let state = self.engine.peers.state(peer);
         let btl = &mut self.rails[usize::from(lane.0)];
         while let Some(control) = state.outbox.front() {
-            let key = control.key.as_ref().map_or(&[][..], |key| key.as_bytes());
-            match send_small(btl, peer, control.header.as_bytes(), key) {
+            let (base, key) = (control.header.as_bytes(), control.key.as_ref());
+            let payload = key.map_or(&[][..], |key| key.as_bytes());
+            let sent = if lossy {
+                let journal = state.journal.get_or_insert_default();
+                let header = numbered(base, journal.number());
+                let sent = send_small(btl, peer, header.as_bytes(), payload);
+                sent.map(|()| journal.keep(base, Matter::Copy(Held::of_key(key))))
+            } else {
+                send_small(btl, peer, base, payload)
+            };
+            match sent {
                 Ok(()) => state.outbox.pop_front(),
                 Err(refused) => return (done, waiting(refused)),
             };
             done += 1;
         }
+        match self.tell_seen(peer, lane) {
+            Ok(frames) => done += frames,
+            Err(refused) => return (done, waiting(refused)),
+        }
+        let state = self.engine.peers.state(peer);
+        let btl = &mut self.rails[usize::from(lane.0)];
         if state.has_control() {
             match state.transmit_control(btl, peer) {
                 Ok(frames) => done += frames,
@@ -132,7 +161,8 @@ impl<B: Btl> Ob1<B> {
             }
         }
         let state = self.engine.peers.state(peer);
-        if !state.outbox.is_empty() || state.has_control() {
+        let again = state.has_journal_work() || state.rails.iter().any(|row| row.hello);
+        if !state.outbox.is_empty() || state.has_control() || again {
             outcome = Attempt::Full;
         }
         (done, outcome)
@@ -154,17 +184,33 @@ impl<B: Btl> Ob1<B> {
             }
             _ => return Attempt::Done,
         }
+        let state = engine.peers.state(peer);
+        let lossy = !caps.lossless;
+        if lossy && !state.journal().is_ready() {
+            return Attempt::Wait; // the peer has to say first what it has seen
+        }
+        send.lossy = state.is_lossy(&engine.caps);
+        // What the header of a frame that can be lost ends with.
+        let number = |header: &[u8], state: &mut PeerState| {
+            if lossy { numbered(header, state.journal().number()) } else { Header::new(header) }
+        };
         let eager = length <= caps.eager_limit && send.mode != Mode::Synchronous;
-        let small = Match::new(kinds::MATCH, send.envelope);
+        let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
             && length <= caps.max_zcopy
             && length >= ZCOPY_MIN
             && let Some(payload) = send.payload.regions(0..length)
         {
             let token = Token(key.to_wire());
-            let header = Header::new(small.as_bytes());
+            small.flags |= if lossy { wire::CONFIRM } else { 0 };
+            let header = number(small.as_bytes(), state);
             return match btl.send_zcopy(Descriptor { peer, header, payload, token }) {
                 Ok(()) => {
+                    if lossy {
+                        send.confirm = Confirm::Due;
+                        let matter = Matter::Send { key, bytes: length };
+                        state.journal().keep(small.as_bytes(), matter);
+                    }
                     send.held += 1;
                     send.rails_used |= 1 << (lane.0 & 63);
                     (send.want, send.state) = (Some(send.length), SendState::Flowing);
@@ -176,19 +222,23 @@ impl<B: Btl> Ob1<B> {
         if eager && length <= caps.max_bcopy {
             let payload = &send.payload;
             let pack = |offset, piece: &mut [u8]| payload.pack(offset, piece);
+            let header = number(small.as_bytes(), state);
             let sent = match payload.as_slice() {
-                Some(bytes) if 16 + length <= caps.max_short => {
-                    btl.send_short(peer, small.as_bytes(), bytes)
+                Some(bytes) if header.as_bytes().len() + length <= caps.max_short => {
+                    btl.send_short(peer, header.as_bytes(), bytes)
                 }
-                _ => btl.send_bcopy(peer, small.as_bytes(), length, pack),
+                _ => btl.send_bcopy(peer, header.as_bytes(), length, pack),
             };
             if sent.is_ok() {
+                if lossy {
+                    let held = engine.pool.hold_with(length, |into| payload.pack(0, into));
+                    state.journal().keep(small.as_bytes(), Matter::Copy(held));
+                }
                 (send.sent, send.want) = (send.length, Some(send.length));
             }
             return engine.launched(key.slot, sent.map_or_else(waiting_or_over, |()| Ok(())));
         }
-        if eager && caps.ordered && send.length <= wire::STREAM_MAX {
-            let state = engine.peers.state(peer);
+        if eager && !lossy && caps.ordered && send.length <= wire::STREAM_MAX {
             let stream = state.next_stream;
             state.next_stream += 1;
             let header = Announce::new(kinds::STREAM, send.envelope, send.length, stream);
@@ -207,9 +257,16 @@ impl<B: Btl> Ob1<B> {
             && let Some(region) = send.payload.whole()
             && let Ok(remote) = btl.register_source(&region)
         {
-            let header = Announce::new(kinds::RGET, send.envelope, send.length, key.to_wire());
+            let mut base = Announce::new(kinds::RGET, send.envelope, send.length, key.to_wire());
+            base.matching.flags |= if send.lossy { wire::CONFIRM } else { 0 };
+            let header = number(base.as_bytes(), state);
             return match send_small(btl, peer, header.as_bytes(), remote.as_bytes()) {
                 Ok(()) => {
+                    if lossy {
+                        let matter = Matter::Offer { key, remote, rail: lane };
+                        state.journal().keep(base.as_bytes(), matter);
+                    }
+                    send.offered = true;
                     send.source = Some((lane, remote));
                     send.state = SendState::Announced;
                     Attempt::Done
@@ -221,11 +278,16 @@ impl<B: Btl> Ob1<B> {
             };
         }
         let first = length.min(caps.max_bcopy).min(caps.eager_limit);
-        let header = Announce::new(kinds::RNDV, send.envelope, send.length, key.to_wire());
+        let mut base = Announce::new(kinds::RNDV, send.envelope, send.length, key.to_wire());
+        base.matching.flags |= if send.lossy { wire::CONFIRM } else { 0 };
+        let header = number(base.as_bytes(), state);
         let payload = &send.payload;
         let pack = |offset, piece: &mut [u8]| payload.pack(offset, piece);
         match btl.send_bcopy(peer, header.as_bytes(), first, pack) {
             Ok(()) => {
+                if lossy {
+                    state.journal().keep(base.as_bytes(), Matter::Send { key, bytes: first });
+                }
                 send.sent = first as u64;
                 send.state = SendState::Announced;
                 Attempt::Done
@@ -243,6 +305,7 @@ impl<B: Btl> Ob1<B> {
             let Some(rdma) = &mut recv.rdma else { return Attempt::Done };
             if recv.state != RecvState::Matched
                 || recv.error.is_some()
+                || recv.restarting
                 || rdma.refused
                 || rdma.next >= want
                 || recv.held >= engine.config.depth
@@ -267,17 +330,28 @@ impl<B: Btl> Ob1<B> {
                     }
                     Err((refused, _)) => {
                         engine.rmas.remove(wire::key(token.0).slot, Rma::vacant());
-                        if let Attempt::Full | Attempt::Wait = waiting(refused)
-                            && !matches!(refused, Refused::Unsupported | Refused::TooLong { .. })
-                        {
+                        if matches!(refused, Refused::NoRoom | Refused::Connecting) {
                             return waiting(refused);
                         }
+                        // Never possible, or the rail is lost: fragments.
                         rdma.refused = true;
                         engine.after_read(key.slot);
                         return Attempt::Done;
                     }
                 }
             } else {
+                let state = engine.peers.state(peer);
+                let row = state.rail(rail);
+                // The sender is to write over its own end of this rail.
+                let theirs = match row {
+                    Some(row) if row.their_life != 0 => Some(row.theirs.wrapping_add(1)),
+                    _ if state.lane == Some(rail) => Some(0),
+                    _ => None,
+                };
+                let (Some(theirs), true) = (theirs, row.is_some_and(|r| r.state == RailState::Up))
+                else {
+                    return engine.no_memory(key, offset);
+                };
                 match btl.register_target(&region) {
                     Ok(remote) => {
                         rdma.next += length;
@@ -289,12 +363,15 @@ impl<B: Btl> Ob1<B> {
                             _region: region,
                         });
                         recv.held += 1;
+                        recv.asked = true;
                         let asked = Asked {
                             sender: recv.sender,
                             receiver: key.to_wire(),
                             offset,
                             length,
                             want,
+                            round: recv.round,
+                            rail: theirs,
                         };
                         engine.control(peer, &Grant::new(kinds::PUT, asked), Some(remote));
                     }
@@ -315,14 +392,16 @@ impl<B: Btl> Ob1<B> {
             if *budget == 0 {
                 return Attempt::Full;
             }
-            let (peer, receiver) = (send.peer, send.receiver);
+            let (peer, receiver, round) = (send.peer, send.receiver, send.round);
+            let confirmed = send.confirm == Confirm::Due;
             if let Some(write) = send.writes.pop() {
                 let attempt = begin_write(&mut self.rails, &mut engine.rmas, send, key, write);
                 match attempt {
                     Ok(()) => *budget -= 1,
                     Err(None) => return Attempt::Full,
                     Err(Some((offset, length))) => {
-                        let fin = Fin::to_receiver(receiver, offset, length, WireStatus::Failed);
+                        let status = WireStatus::Failed;
+                        let fin = Fin::to_receiver(receiver, offset, length, round, status);
                         engine.control(peer, &fin, None);
                     }
                 }
@@ -332,12 +411,12 @@ impl<B: Btl> Ob1<B> {
                 engine.settle_send(key.slot);
                 return Attempt::Done;
             };
-            let order = engine.peers.state(peer).stripe(&engine.caps);
+            let order = engine.peers.state(peer).stripe(&engine.caps, confirmed);
             let mut outcome = Attempt::Wait;
             for rail in order {
                 let caps = &engine.caps[usize::from(rail.0)];
                 let btl = &mut self.rails[usize::from(rail.0)];
-                let header = Frag::new(receiver, range.start);
+                let header = Frag::new(receiver, range.start, round);
                 let zcopy =
                     (range.end - range.start).min(caps.fragment as u64).min(caps.max_zcopy as u64);
                 let place = range.start as usize..(range.start + zcopy) as usize;

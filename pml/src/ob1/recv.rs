@@ -5,8 +5,10 @@ use super::engine::Engine;
 use super::lanes::{POSTED, pair};
 use super::list::{Linked, Links};
 use super::peer::{Life, StreamTarget, Verdict};
+use super::ranges::Ranges;
 use super::slots::{Key, NIL};
 use super::unexpected::{Body, Place, Unexpected};
+use super::wire::{Fin, WireStatus};
 use super::{CommId, Completion, MessageId, PmlError, RailId, Source, Status, TagMatch};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Peer, RemoteKey};
@@ -70,6 +72,8 @@ pub(super) struct Recv {
     pub detached: bool,
     /// Data was lost with a rail that is not closed yet: what that means shows then.
     pub lost: bool,
+    /// The sender asked to begin again; rails still hold parts of the buffer.
+    pub restarting: bool,
     /// Regions of the buffer that rails hold.
     pub held: u32,
     pub buffer: Buffer,
@@ -92,6 +96,14 @@ pub(super) struct Recv {
     pub received: u64,
     /// The send request's token; 0 when nobody waits for an answer.
     pub sender: u64,
+    /// The sender waits for a word when all is here.
+    pub confirm: bool,
+    /// It was asked for data.
+    pub asked: bool,
+    /// Restarts so far.
+    pub round: u16,
+    /// Which bytes of fragments are here, or landing.
+    pub pieces: Ranges,
 }
 
 impl Linked<POSTED> for Recv {
@@ -129,6 +141,11 @@ impl Recv {
             received: 0,
             sender: 0,
             lost: false,
+            restarting: false,
+            confirm: false,
+            asked: false,
+            round: 0,
+            pieces: Ranges::default(),
             error: None,
             rdma: None,
         }
@@ -199,6 +216,7 @@ impl Recv {
         self.want = length.min(self.buffer.capacity() as u64);
         (self.claimed, self.received, self.held) = (0, 0, 0);
         (self.sender, self.lost) = (0, false);
+        (self.confirm, self.asked, self.restarting, self.round) = (false, false, false, 0);
     }
 
     /// The message is found, and all of it is here: matched and complete in one step.
@@ -265,12 +283,17 @@ impl Engine {
         }
         recv.state = RecvState::Complete;
         recv.bytes = recv.received as usize;
+        let (peer, sender) = (recv.peer, recv.sender);
+        let confirm = recv.confirm && recv.asked && recv.error.is_none();
         if recv.length > recv.want && recv.error.is_none() {
             let error = PmlError::Truncated { sent: recv.length, capacity: recv.want };
             recv.error = Some(Box::new(error));
         }
         if recv.detached {
             self.free_recv(slot);
+        }
+        if confirm {
+            self.control(peer, &Fin::to_sender(sender, WireStatus::Done), None);
         }
     }
 
@@ -385,12 +408,14 @@ impl Engine {
                 self.aim_stream(peer, StreamTarget::Unexpected(name), target);
                 self.settle_recv(slot);
             }
-            Body::Rndv { held, sender, rail } => {
+            Body::Rndv { held, sender, rail, confirm } => {
                 recv.take(0, held.as_slice());
                 self.pool.give_back(held);
-                self.answer_rndv(slot, sender, rail);
+                self.answer_rndv(slot, sender, rail, confirm);
             }
-            Body::Rget { key, sender, rail } => self.answer_rget(slot, sender, rail, key),
+            Body::Rget { key, sender, rail, confirm } => {
+                self.answer_rget(slot, sender, rail, key, confirm);
+            }
         }
     }
 

@@ -7,15 +7,40 @@
 use super::PmlError;
 use super::RailId;
 use super::engine::{Engine, RmaOwner};
+use super::ranges::Added;
 use super::recv::{Rdma, RecvState};
 use super::wire::{self, Asked, Fin, Grant, Nack, WireStatus, kinds};
 use ironweave_btl::{Cause, Fault, Peer, RemoteKey, RmaDescriptor};
 
+/// A fragment that is arriving.
+pub(super) struct Fragment {
+    pub receiver: u64,
+    pub offset: u64,
+    pub round: u16,
+    pub len: u64,
+}
+
+/// What is to be done with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// Write it into the receive of this slot.
+    Booked(u32),
+    /// Its receive is over, or has begun again.
+    Stale,
+    /// It came before.
+    Again,
+    Wrong,
+}
+
 impl Engine {
     /// The receive of `slot` was matched by an RNDV whose first bytes it has taken.
-    pub fn answer_rndv(&mut self, slot: u32, sender: u64, rail: RailId) {
+    pub fn answer_rndv(&mut self, slot: u32, sender: u64, rail: RailId, confirm: bool) {
         let recv = &mut self.recvs[slot];
-        (recv.sender, recv.rail) = (sender, rail);
+        (recv.sender, recv.rail, recv.confirm) = (sender, rail, confirm);
+        recv.pieces.clear();
+        if recv.received > 0 {
+            recv.pieces.add(0..recv.received);
+        }
         let (from, until) = (recv.received, recv.want);
         let writes = self.config.rdma && self.caps[usize::from(rail.0)].put;
         if from < until && writes && recv.buffer.region(from as usize..until as usize).is_some() {
@@ -31,6 +56,8 @@ impl Engine {
 
     /// Asks for fragments (of no bytes: tells a synchronous sender that it was matched).
     pub fn ask(&mut self, slot: u32, offset: u64, length: u64) {
+        let recv = &mut self.recvs[slot];
+        recv.asked |= length > 0;
         let recv = &self.recvs[slot];
         let asked = Asked {
             sender: recv.sender,
@@ -38,15 +65,25 @@ impl Engine {
             offset,
             length,
             want: recv.want,
+            round: recv.round,
+            rail: 0,
         };
         let peer = recv.peer;
         self.control(peer, &Grant::new(kinds::ACK, asked), None);
     }
 
     /// The receive of `slot` was matched by an RGET.
-    pub fn answer_rget(&mut self, slot: u32, sender: u64, rail: RailId, source: RemoteKey) {
+    pub fn answer_rget(
+        &mut self,
+        slot: u32,
+        sender: u64,
+        rail: RailId,
+        source: RemoteKey,
+        confirm: bool,
+    ) {
         let recv = &mut self.recvs[slot];
-        (recv.sender, recv.rail) = (sender, rail);
+        (recv.sender, recv.rail, recv.confirm) = (sender, rail, confirm);
+        recv.pieces.clear();
         let want = recv.want;
         if want == 0 {
             self.control_read_done(slot, WireStatus::Done);
@@ -74,25 +111,48 @@ impl Engine {
         self.control(peer, &Nack::to_sender(sender, status), None);
     }
 
-    /// Checks that the peer was asked for these bytes and has not sent them all yet, and books them.
-    pub fn claim_range(&mut self, from: Peer, receiver: u64, offset: u64, len: u64) -> Option<u32> {
+    /// Checks that the peer was asked for these bytes and has not sent them yet, and books them.
+    pub fn claim_range(&mut self, from: Peer, frag: &Fragment) -> Claim {
+        let Fragment { receiver, offset, round, len } = *frag;
         let key = wire::key(receiver);
-        let recv = self.recvs.get_mut(key)?;
-        if recv.state != RecvState::Matched
-            || recv.peer != from
-            || offset.checked_add(len)? > recv.want
-            || recv.claimed + len > recv.want
-        {
-            return None;
+        let Some(recv) = self.recvs.get_mut(key) else { return Claim::Stale };
+        if recv.state != RecvState::Matched || recv.error.is_some() || recv.restarting {
+            return Claim::Stale;
         }
-        recv.claimed += len;
-        Some(key.slot)
+        if recv.peer != from {
+            return Claim::Wrong;
+        }
+        if recv.round != round {
+            return Claim::Stale; // from before a restart
+        }
+        let end = match offset.checked_add(len) {
+            Some(end) if end <= recv.want && recv.claimed + len <= recv.want => end,
+            _ if recv.pieces.holds(&(offset..offset.saturating_add(len))) => return Claim::Again,
+            _ => return Claim::Wrong,
+        };
+        match recv.pieces.add(offset..end) {
+            Added::New => {
+                recv.claimed += len;
+                Claim::Booked(key.slot)
+            }
+            Added::Again => Claim::Again,
+            Added::Refused => Claim::Wrong,
+        }
     }
 
-    pub fn on_frag(&mut self, from: Peer, receiver: u64, offset: u64, payload: &[u8]) {
+    pub fn on_frag(&mut self, from: Peer, receiver: u64, offset: u64, round: u16, payload: &[u8]) {
         let len = payload.len() as u64;
-        let Some(slot) = self.claim_range(from, receiver, offset, len) else {
-            return self.stray(from, receiver, "a fragment that was not asked for");
+        let slot = match self.claim_range(from, &Fragment { receiver, offset, round, len }) {
+            Claim::Booked(slot) => slot,
+            Claim::Stale => {
+                self.stats.stale += 1;
+                return;
+            }
+            Claim::Again => {
+                self.stats.duplicates += 1;
+                return;
+            }
+            Claim::Wrong => return self.malformed(from, "a fragment that was not asked for"),
         };
         let recv = &mut self.recvs[slot];
         recv.buffer.unpack(offset as usize, payload);
@@ -117,10 +177,12 @@ impl Engine {
         receiver: u64,
         offset: u64,
         length: u64,
+        round: u16,
         status: WireStatus,
     ) {
         let key = wire::key(receiver);
-        let Some(recv) = self.recvs.get_mut(key) else {
+        let recv = self.recvs.get_mut(key);
+        let Some(recv) = recv.filter(|recv| recv.peer != from || recv.round == round) else {
             self.stats.stale += 1;
             return;
         };
@@ -136,6 +198,9 @@ impl Engine {
         };
         self.deregister.push((target.rail, target.key));
         recv.held -= 1;
+        if recv.restarting {
+            return self.begin_again(key.slot);
+        }
         match status {
             WireStatus::Done => {
                 recv.claimed += length;
@@ -176,18 +241,11 @@ impl Engine {
         recv.held -= 1;
         match outcome {
             Ok(()) => recv.received += length,
-            Err(fault)
-                if fault.scope == ironweave_btl::Scope::Operation
-                    && fault.cause != Cause::Invalidated =>
-            {
-                // The kernel or the device refuses this read: fragments always work.
+            // The kernel or the device refuses this read, or the rail is lost: fragments always work.
+            Err(_) => {
                 if let Some(rdma) = &mut recv.rdma {
                     rdma.refused = true;
                 }
-            }
-            Err(fault) => {
-                let (rail, peer) = (recv.rail, recv.peer);
-                return self.lose_recv(rail, peer, key.slot, fault);
             }
         }
         self.after_read(key.slot);
@@ -203,6 +261,7 @@ impl Engine {
         if refused && recv.held == 0 {
             recv.rdma = None;
             (recv.claimed, recv.received) = (0, 0);
+            recv.pieces.clear();
             let want = recv.want;
             self.ask(slot, 0, want);
         } else if !refused && recv.received == recv.want {
@@ -226,20 +285,26 @@ impl Engine {
         }
     }
 
-    /// A landing or read of this receive failed. Under a failing rail its meaning shows when the rail is closed; alone,
-    /// the message is over for both sides. What was booked stays booked: nothing more is believed for that range.
-    pub fn lose_recv(&mut self, rail: RailId, from: Peer, slot: u32, fault: Fault) {
+    /// A landing of this receive failed. Under a failing rail its sender is told when the rail is closed.
+    pub fn lose_recv(&mut self, from: Peer, slot: u32, fault: Fault) {
         let recv = &mut self.recvs[slot];
         let state = self.peers.state(from);
-        if recv.state != RecvState::Matched || recv.error.is_some() || state.is_cut_off() {
+        if recv.restarting {
+            return self.begin_again(slot);
+        }
+        if recv.state != RecvState::Matched || recv.error.is_some() {
             return self.settle_recv(slot);
         }
-        recv.rail = rail;
-        if state.is_losing_a_rail() {
-            recv.lost = true;
+        if recv.sender == 0 {
+            return self.abandon_recv(slot, fault); // eager, over a rail where nobody kept it
+        }
+        if std::mem::replace(&mut recv.lost, true) {
             return;
         }
-        self.abandon_recv(slot, fault);
+        if !state.is_losing_a_rail() && !state.is_cut_off() {
+            recv.lost = false;
+            self.tell_recv_error(slot);
+        }
     }
 
     /// Ends a matched receive at both sides because data was lost.

@@ -12,7 +12,7 @@ impl<B: Btl> Ob1<B> {
     /// [`PmlError::NoRoute`] when no rail reaches these addresses.
     pub fn add_peer(&mut self, peer: Peer, addresses: &[Address]) -> Result<(), PmlError> {
         let state = self.engine.peers.state(peer);
-        if state.life != Life::Alive {
+        if !matches!(state.life, Life::Alive | Life::CutOff) {
             return Ok(()); // operations with it tell
         }
         let mut candidates: Vec<(RailId, Address)> = Vec::new();
@@ -56,6 +56,7 @@ impl<B: Btl> Ob1<B> {
                 Ok(()) => {
                     (connected, level) = (true, Some(this));
                     let row = self.engine.peers.state(peer).rail_mut(rail);
+                    row.address = Some(Box::new(address));
                     if row.state == RailState::Closed {
                         row.state = RailState::Connecting;
                     }

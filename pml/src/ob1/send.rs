@@ -32,12 +32,25 @@ pub(super) enum SendState {
     },
     /// Announced; the receiver will say how to go on.
     Announced,
-    /// The receiver asked for bytes.
+    /// The receiver asked for bytes; or all of an eager message is out, and its arrival is not confirmed.
     Flowing,
+    /// Parts were lost with a rail; others are still held by rails.
+    Restarting,
+    /// The receiver was asked to begin again.
+    Notified,
     /// The outcome is decided; rails still hold parts of the buffer.
     Draining,
     /// `pml_complete` and `mpi_complete`.
     Complete,
+}
+
+/// Whether the receiver is to say that all has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Confirm {
+    /// It is not: nothing can be lost, or there is nothing to arrive.
+    No,
+    Due,
+    Done,
 }
 
 /// A piece that the receiver asked to have written.
@@ -76,6 +89,13 @@ pub(super) struct Send {
     pub rails_used: u64,
     /// A fragment was lost with a rail that is not closed yet: what that means shows then.
     pub lost: bool,
+    /// Some rail to the peer can be lost: the request stays until the receiver confirms.
+    pub lossy: bool,
+    pub confirm: Confirm,
+    /// Restarts so far, as the receiver counts them.
+    pub round: u16,
+    /// The receiver was offered to read it.
+    pub offered: bool,
     /// Times the first frame came back with an error and was sent again.
     pub retries: u8,
     /// Registered for the receiver to read.
@@ -109,6 +129,10 @@ impl Send {
             held: 0,
             rails_used: 0,
             lost: false,
+            lossy: false,
+            confirm: Confirm::No,
+            round: 0,
+            offered: false,
             retries: 0,
             source: None,
             error: None,
@@ -124,6 +148,7 @@ impl Send {
     fn is_decided(&self) -> bool {
         self.error.is_some()
             || (self.want.is_some_and(|want| self.sent >= want)
+                && self.confirm != Confirm::Due
                 && self.ranges.is_empty()
                 && self.writes.is_empty())
     }
@@ -175,8 +200,14 @@ impl Engine {
                 None
             }
             Some(send)
-                if matches!(send.state, SendState::Announced | SendState::Flowing)
-                    && send.error.is_none() =>
+                if send.error.is_none()
+                    && matches!(
+                        send.state,
+                        SendState::Announced
+                            | SendState::Flowing
+                            | SendState::Restarting
+                            | SendState::Notified
+                    ) =>
             {
                 Some((key.slot, &mut self.sends[key.slot]))
             }
@@ -190,6 +221,12 @@ impl Engine {
     /// Takes note of what the receiver wants. `None` when it makes no sense.
     fn agree(&mut self, from: Peer, asked: &Asked) -> Option<u32> {
         let (slot, send) = self.answered(from, asked.sender)?;
+        if send.round != asked.round
+            || matches!(send.state, SendState::Restarting | SendState::Notified)
+        {
+            self.stats.stale += 1;
+            return None;
+        }
         let same = send.receiver == 0 || send.receiver == asked.receiver;
         let want = send.want.unwrap_or(asked.want);
         let asked_for = send.ranges.len() + send.writes.len();
@@ -200,6 +237,9 @@ impl Engine {
         send.receiver = asked.receiver;
         send.want = Some(want);
         send.state = SendState::Flowing;
+        if send.lossy && asked.length > 0 && send.confirm == Confirm::No {
+            send.confirm = Confirm::Due;
+        }
         if let Some(source) = send.source.take() {
             // It asks for fragments of a message that it was to read: what it had read does not count.
             send.sent = 0;
@@ -224,6 +264,10 @@ impl Engine {
         let Some(key) = RemoteKey::new(key) else {
             return self.malformed(from, "key length");
         };
+        let rail = if asked.rail == 0 { rail } else { RailId(asked.rail - 1) };
+        if usize::from(rail.0) >= self.caps.len() {
+            return self.malformed(from, "a rail that is not there");
+        }
         let (offset, length) = (asked.offset, asked.length);
         self.sends[slot].writes.push(Write { rail, key, offset, length });
         self.flow(slot);
@@ -242,12 +286,15 @@ impl Engine {
     /// The receiver has read the message, or ends it.
     pub fn on_read_done(&mut self, from: Peer, sender: u64, status: WireStatus) {
         let Some((slot, send)) = self.answered(from, sender) else { return };
-        if send.source.is_none() {
+        if !send.offered && send.confirm != Confirm::Due {
             return self.malformed(from, "a read that was not offered");
         }
         match status {
             WireStatus::Done => {
                 (send.sent, send.want) = (send.length, Some(send.length));
+                send.confirm = Confirm::Done;
+                send.ranges.clear();
+                send.writes.clear();
                 self.settle_send(slot);
             }
             status => self.fail_send(slot, status_error(from, status)),
@@ -268,8 +315,13 @@ impl Engine {
         drop(descriptor);
         let Some(send) = self.sends.get_mut(key) else { return };
         send.held -= 1;
+        if send.state == SendState::Restarting {
+            return self.notify(key.slot);
+        }
         match outcome {
-            Ok(()) => send.sent += length,
+            // Out of order, a copy of it may have been confirmed before.
+            Ok(()) if send.confirm != Confirm::Done => send.sent += length,
+            Ok(()) => {}
             Err(fault) => return self.lose_send(key.slot, fault),
         }
         if !self.sends[key.slot].ranges.is_empty() {
@@ -282,7 +334,10 @@ impl Engine {
     pub fn on_written(&mut self, key: Key, offset: u64, length: u64, outcome: Result<(), Fault>) {
         let Some(send) = self.sends.get_mut(key) else { return };
         send.held -= 1;
-        let (peer, receiver) = (send.peer, send.receiver);
+        if send.state == SendState::Restarting {
+            return self.notify(key.slot);
+        }
+        let (peer, receiver, round) = (send.peer, send.receiver, send.round);
         let status = match outcome {
             Ok(()) => {
                 send.sent += length;
@@ -296,32 +351,53 @@ impl Engine {
             }
             Err(fault) => return self.lose_send(key.slot, fault),
         };
-        let fin = wire::Fin::to_receiver(receiver, offset, length, status);
+        let fin = wire::Fin::to_receiver(receiver, offset, length, round, status);
         self.control(peer, &fin, None);
         self.settle_send(key.slot);
     }
 
-    /// A fragment came back with an error. Under a failing rail its meaning shows when the rail is closed; alone, an eager
-    /// message is sent again (the receiver drops copies by their number, seed 002 §5), a long one is over for both sides.
+    /// A fragment, or a whole eager message, came back with an error: it may have arrived or not (seed 002 §3). Under a failing
+    /// rail everything follows when the rail is closed. Alone, an eager message is sent again (the receiver drops
+    /// copies by their number, seed 002 §5), a long one begins again.
     pub fn lose_send(&mut self, slot: u32, fault: Fault) {
+        let key = self.sends.key(slot);
         let send = &mut self.sends[slot];
-        let state = self.peers.state(send.peer);
-        if send.error.is_some() || state.is_cut_off() {
+        let peer = send.peer;
+        let state = self.peers.state(peer);
+        if send.error.is_some() || send.state == SendState::Draining {
             return self.settle_send(slot);
         }
-        if state.is_losing_a_rail() {
+        let failing = state.is_losing_a_rail() || state.is_cut_off();
+        if send.receiver != 0 {
+            if failing {
+                send.lost = true;
+                return;
+            }
+            return self.restart(slot, &fault);
+        }
+        if failing && send.confirm != Confirm::No {
+            return; // the journal has it
+        }
+        if failing {
             send.lost = true;
             return;
         }
-        if send.receiver == 0 && send.held == 0 && send.retries < RETRIES {
-            send.retries += 1;
+        send.retries += 1;
+        let tired = send.retries > RETRIES;
+        if send.confirm == Confirm::No {
+            if tired || send.held > 0 {
+                return self.abandon_send(slot, fault);
+            }
             send.state = SendState::Queued;
-            let (key, peer) = (self.sends.key(slot), self.sends[slot].peer);
             self.peers.state(peer).pending.push_front(key);
-            self.refresh(peer);
-            return self.peers.wake(peer);
+        } else if let (true, Some(lane)) = (tired, state.lane) {
+            // The rail takes it time after time and gives it back: no good to anybody.
+            self.dropping.push((peer, lane));
+        } else {
+            self.peers.state(peer).journal().redo(key);
         }
-        self.abandon_send(slot, fault);
+        self.refresh(peer);
+        self.peers.wake(peer);
     }
 
     /// Ends a send at both sides because data was lost.

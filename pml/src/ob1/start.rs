@@ -1,6 +1,7 @@
 //! Sends begin: the small path without a request, and the general one.
 
-use super::peer::Life;
+use super::journal::{Matter, numbered};
+use super::peer::{Life, ZCOPY_MIN};
 use super::recv::verdict_error;
 use super::send::{Send, SendState};
 use super::slots::NIL;
@@ -80,6 +81,49 @@ impl<B: Btl> Ob1<B> {
         self.send_general(comm, mode, data, dest, tag)
     }
 
+    /// As `send_inline`, over a rail that can be lost: the bytes are kept until they have arrived.
+    fn send_kept(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
+        let Ok(there) = self.engine.comms.get_mut(comm) else { return false };
+        let (cid, epoch, source) = (there.cid, there.epoch, there.rank);
+        let interrupted = there.interruption.any();
+        let Some(member) = there.members.get_mut(dest as usize) else { return false };
+        let peer = member.peer;
+        let Some(state) = self.engine.peers.get_mut(peer) else { return false };
+        let (Life::Alive, Some(lane)) = (state.life, state.lane) else { return false };
+        let caps = &self.engine.caps[usize::from(lane.0)];
+        let below = if caps.max_zcopy > 0 { ZCOPY_MIN } else { usize::MAX };
+        if caps.lossless
+            || interrupted
+            || data.len() > caps.max_bcopy.min(caps.eager_limit)
+            || data.len() >= below
+            || !state.pending.is_empty()
+            || !state.outbox.is_empty()
+            || state.has_control()
+            || !state.journal().is_ready()
+        {
+            return false;
+        }
+        let seq = member.next_seq as u16;
+        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
+        let base = Match::new(kinds::MATCH, envelope);
+        let header = numbered(base.as_bytes(), state.journal().number());
+        let btl = &mut self.rails[usize::from(lane.0)];
+        let sent = if header.as_bytes().len() + data.len() <= caps.max_short {
+            btl.send_short(peer, header.as_bytes(), data)
+        } else {
+            btl.send_bcopy(peer, header.as_bytes(), data.len(), |offset, piece| {
+                piece.copy_from_slice(&data[offset..offset + piece.len()]);
+            })
+        };
+        if sent.is_err() {
+            return false;
+        }
+        let held = self.engine.pool.hold(data, data.len());
+        state.journal().keep(base.as_bytes(), Matter::Copy(held));
+        member.next_seq = member.next_seq.wrapping_add(1);
+        true
+    }
+
     fn send_general(
         &mut self,
         comm: CommId,
@@ -88,6 +132,12 @@ impl<B: Btl> Ob1<B> {
         dest: u32,
         tag: i32,
     ) -> Result<Started, PmlError> {
+        if mode == Mode::Standard
+            && let Some(bytes) = data.as_slice()
+            && self.send_kept(comm, bytes, dest, tag)
+        {
+            return Ok(Started::Done);
+        }
         let engine = &mut self.engine;
         let there = engine.comms.get_mut(comm)?;
         if let Some(error) = there.interruption.error(tag) {

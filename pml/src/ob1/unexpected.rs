@@ -20,6 +20,14 @@ pub(super) enum Held {
 impl Held {
     pub const EMPTY: Held = Held::Inline { len: 0, bytes: [0; INLINE] };
 
+    /// A key, which always fits.
+    pub fn of_key(key: Option<&RemoteKey>) -> Self {
+        let mut inline = [0; INLINE];
+        let key = key.map_or(&[][..], RemoteKey::as_bytes);
+        inline[..key.len()].copy_from_slice(key);
+        Held::Inline { len: key.len() as u8, bytes: inline }
+    }
+
     /// Gives pooled memory back; what stays is no message any more.
     #[inline]
     pub fn give_back(&mut self, pool: &mut Pool) {
@@ -82,6 +90,22 @@ impl Pool {
         Held::Pooled(held)
     }
 
+    /// As `hold`, of bytes that `fill` writes.
+    pub fn hold_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Held {
+        let mut held = self.hold(&[], len);
+        match &mut held {
+            Held::Inline { len: used, bytes } => {
+                fill(&mut bytes[..len]);
+                *used = len as u8;
+            }
+            Held::Pooled(bytes) => {
+                bytes.resize(len, 0);
+                fill(bytes);
+            }
+        }
+        held
+    }
+
     /// Takes the memory back.
     #[inline]
     pub fn give_back(&mut self, held: Held) {
@@ -104,9 +128,9 @@ pub(super) enum Body {
     /// The start; the rest is on its way by itself.
     Stream(Held),
     /// The start; the sender waits for an answer.
-    Rndv { held: Held, sender: u64, rail: RailId },
+    Rndv { held: Held, sender: u64, rail: RailId, confirm: bool },
     /// The key; the sender waits for an answer.
-    Rget { key: RemoteKey, sender: u64, rail: RailId },
+    Rget { key: RemoteKey, sender: u64, rail: RailId, confirm: bool },
 }
 
 impl Body {

@@ -36,6 +36,8 @@ pub struct Profile {
     pub bandwidth_mbs: u32,
     /// The kernel refuses reads and writes with an error of the operation.
     pub refuse_rma: bool,
+    /// It is never lost between the living.
+    pub lossless: bool,
 }
 
 impl Profile {
@@ -54,22 +56,28 @@ impl Profile {
             exclusivity: 100,
             bandwidth_mbs: 1000,
             refuse_rma: false,
+            lossless: true,
         }
+    }
+
+    /// Copies only, and may be lost.
+    pub fn lossy() -> Self {
+        Profile { lossless: false, ..Self::copied() }
     }
 
     /// Zero copy on both sides: tcp.
     pub fn zcopy() -> Self {
-        Profile { max_zcopy: 1 << 20, fragment: 10_000, landing: true, ..Self::copied() }
+        Profile { max_zcopy: 1 << 20, fragment: 10_000, landing: true, ..Self::lossy() }
     }
 
     /// The receiver reads: single copy, verbs.
     pub fn get() -> Self {
-        Profile { get: true, ..Self::copied() }
+        Profile { get: true, ..Self::lossy() }
     }
 
     /// The receiver has the sender write.
     pub fn put() -> Self {
-        Profile { put: true, ..Self::copied() }
+        Profile { put: true, ..Self::lossy() }
     }
 }
 
@@ -92,6 +100,8 @@ struct Net {
     dead: HashSet<Peer>,
     /// Rails cut between two processes.
     cut: HashSet<(u16, Peer, Peer)>,
+    /// What is still sent this way goes nowhere: the other end has closed.
+    deaf: HashSet<(u16, Peer, Peer)>,
     /// Who connected to whom.
     hello: HashSet<(u16, Peer, Peer)>,
 }
@@ -111,7 +121,16 @@ impl Fabric {
         let mut net = self.0.borrow_mut();
         for (a, b) in [(a, b), (b, a)] {
             net.cut.insert((rail, a, b));
+            net.hello.remove(&(rail, a, b));
             net.packets.remove(&(rail, a, b));
+        }
+    }
+
+    /// The rail between two processes works again.
+    pub fn mend(&self, rail: u16, a: Peer, b: Peer) {
+        let mut net = self.0.borrow_mut();
+        for (a, b) in [(a, b), (b, a)] {
+            net.cut.remove(&(rail, a, b));
         }
     }
 
@@ -190,6 +209,7 @@ impl MemBtl {
             put: profile.put,
             get: profile.get,
             ordered: true,
+            lossless: profile.lossless,
             latency_ns: 100 + u32::from(rail),
             bandwidth_mbs: profile.bandwidth_mbs,
             exclusivity: profile.exclusivity,
@@ -223,7 +243,9 @@ impl MemBtl {
 
     fn push(&self, peer: Peer, packet: Packet) {
         let mut net = self.fabric.0.borrow_mut();
-        net.packets.entry((self.rail, self.me, peer)).or_default().push_back(packet);
+        if !net.deaf.contains(&(self.rail, self.me, peer)) {
+            net.packets.entry((self.rail, self.me, peer)).or_default().push_back(packet);
+        }
     }
 
     fn deliver<S: Sink>(&mut self, peer: Peer, packet: Packet, sink: &mut S) {
@@ -261,6 +283,14 @@ impl MemBtl {
             sink.rma_completed(descriptor, Err(fault()));
         }
         self.endpoints.get_mut(&peer).expect("it is there").state = EndpointState::Closed;
+        let mut net = self.fabric.0.borrow_mut();
+        let was_open = net.hello.remove(&(self.rail, peer, self.me));
+        net.hello.remove(&(self.rail, self.me, peer));
+        if was_open {
+            net.deaf.insert((self.rail, peer, self.me));
+        }
+        net.deaf.remove(&(self.rail, self.me, peer));
+        drop(net);
         sink.closed(peer);
     }
 }
@@ -279,7 +309,8 @@ impl Btl for MemBtl {
     }
 
     fn connect(&mut self, peer: Peer, _: &Address) -> Result<(), Fault> {
-        if self.excluded.contains(&peer) {
+        let cut = self.fabric.0.borrow().cut.contains(&(self.rail, self.me, peer));
+        if cut || self.excluded.contains(&peer) {
             return Err(Fault::rail(peer, Cause::Unreachable));
         }
         let endpoint = self
@@ -382,7 +413,7 @@ impl Btl for MemBtl {
             to_me.map(|(_, from, _)| *from).collect()
         };
         for peer in hellos {
-            if !self.excluded.contains(&peer) && !self.endpoints.contains_key(&peer) {
+            if !self.excluded.contains(&peer) && self.state(peer) == EndpointState::Closed {
                 self.endpoints
                     .insert(peer, Endpoint { state: EndpointState::Connecting, announce: false });
                 self.fabric.0.borrow_mut().hello.insert((self.rail, self.me, peer));
@@ -425,7 +456,8 @@ impl Btl for MemBtl {
             sink.rma_completed(descriptor, outcome);
             reports += 1;
         }
-        let peers: Vec<Peer> = self.endpoints.keys().copied().collect();
+        let up = self.endpoints.iter().filter(|(_, e)| e.state == EndpointState::Up);
+        let peers: Vec<Peer> = up.map(|(&peer, _)| peer).collect();
         for peer in peers {
             for _ in 0..8 {
                 let mut net = self.fabric.0.borrow_mut();

@@ -48,6 +48,7 @@ impl Pipe {
             put: false,
             get: false,
             ordered: true,
+            lossless: true,
             latency_ns: 1,
             bandwidth_mbs: 50_000,
             exclusivity: 1,

@@ -1,0 +1,231 @@
+//! The frames beneath messages, by which two processes keep what lossy rails may lose (law 6 across a failover). A part of
+//! [`wire`](super::wire); what is done with them is in `journal` and `failover`.
+//!
+//! ```text
+//!  number    a MATCH, RNDV, RGET, ACK, PUT, FIN, NACK, restart or LINK header that went over a rail that can be lost ends with
+//!            |   0      4      8
+//!            | number | ack  |    the frame's number in its direction; the last number before which all have arrived here
+//!
+//!            0      1      2        4          6        8              12             16
+//!  LINK      | kind | what |  rail  |  other   | zero   |     mine      |     yours    |   16 bytes
+//!            |  SEEN: nothing but `yours`, an ack. With a number: a place of a frame that is not needed any more
+//!            |  UP, on the rail itself: this is my rail number `rail`, in its life number `mine`
+//!            |  LOST: my rail `rail`, yours `other` (65535: not known), in my life `mine` or your life `yours` (0: not known), is lost
+//!
+//!            0      1      2        4              8              12             16
+//!  SPLIT     | kind | zero |  zero  |    number    |    offset    |    total     |   16 bytes
+//!            |  a frame too long for the rail, sent again in pieces: length of its header (one byte), header, payload
+//! ```
+
+use super::wire::{Malformed, STREAM_MAX, VERSION, kinds};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// LINK.
+pub(super) const LINK: u8 = VERSION << 4;
+/// SPLIT.
+pub(super) const SPLIT: u8 = VERSION << 4 | 15;
+
+/// Longest frame that is split: header and payload.
+pub(super) const SPLIT_MAX: u64 = STREAM_MAX + 64;
+/// A rail number that is not known.
+pub(super) const NO_RAIL: u16 = u16::MAX;
+
+/// The end of a numbered header.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Number {
+    number: U32,
+    ack: U32,
+}
+
+impl Number {
+    /// The frame's number, and the last number before which all have arrived at its sender.
+    #[must_use]
+    pub const fn new(number: u32, ack: u32) -> Self {
+        Number { number: U32::new(number), ack: U32::new(ack) }
+    }
+
+    /// The frame's number.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number.get()
+    }
+
+    /// What has arrived.
+    #[must_use]
+    pub const fn ack(&self) -> u32 {
+        self.ack.get()
+    }
+}
+
+/// What a LINK frame says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Word {
+    /// An acknowledgement.
+    Seen = 0,
+    /// A rail is up.
+    Up = 1,
+    /// A rail is lost.
+    Lost = 2,
+}
+
+/// LINK.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct LinkHeader {
+    kind: u8,
+    what: u8,
+    rail: U16,
+    other: U16,
+    zero: [u8; 2],
+    mine: U32,
+    yours: U32,
+}
+
+/// A decoded LINK frame; see the picture above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "fields are named as in the picture above")]
+pub enum Link {
+    Seen { ack: u32 },
+    Up { rail: u16, life: u32 },
+    Lost { rail: u16, other: u16, mine: u32, yours: u32 },
+}
+
+impl LinkHeader {
+    /// A header that says so.
+    #[must_use]
+    pub const fn new(link: Link) -> Self {
+        let (what, rail, other, mine, yours) = match link {
+            Link::Seen { ack } => (Word::Seen, 0, 0, 0, ack),
+            Link::Up { rail, life } => (Word::Up, rail, 0, life, 0),
+            Link::Lost { rail, other, mine, yours } => (Word::Lost, rail, other, mine, yours),
+        };
+        LinkHeader {
+            kind: LINK,
+            what: what as u8,
+            rail: U16::new(rail),
+            other: U16::new(other),
+            zero: [0; 2],
+            mine: U32::new(mine),
+            yours: U32::new(yours),
+        }
+    }
+
+    pub(super) fn decode(&self, payload_len: u64) -> Result<Link, Malformed> {
+        let (rail, other) = (self.rail.get(), self.other.get());
+        let (mine, yours) = (self.mine.get(), self.yours.get());
+        if payload_len > 0 {
+            return Err("payload of a LINK");
+        }
+        match self.what {
+            0 => Ok(Link::Seen { ack: yours }),
+            1 if mine > 0 => Ok(Link::Up { rail, life: mine }),
+            2 => Ok(Link::Lost { rail, other, mine, yours }),
+            _ => Err("what of a LINK"),
+        }
+    }
+}
+
+/// SPLIT.
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SplitHeader {
+    kind: u8,
+    zero: [u8; 3],
+    number: U32,
+    offset: U32,
+    total: U32,
+}
+
+/// A piece of a long frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The frame's number.
+    pub number: u32,
+    /// Of the piece in the frame's bytes.
+    pub offset: u32,
+    /// Of the frame's bytes; `offset` plus the payload is at most this.
+    pub total: u32,
+}
+
+impl SplitHeader {
+    /// A header of this piece.
+    #[must_use]
+    pub const fn new(piece: Piece) -> Self {
+        SplitHeader {
+            kind: SPLIT,
+            zero: [0; 3],
+            number: U32::new(piece.number),
+            offset: U32::new(piece.offset),
+            total: U32::new(piece.total),
+        }
+    }
+
+    pub(super) fn decode(&self, payload_len: u64) -> Result<Piece, Malformed> {
+        let piece =
+            Piece { number: self.number.get(), offset: self.offset.get(), total: self.total.get() };
+        let (end, total) = (u64::from(piece.offset) + payload_len, u64::from(piece.total));
+        if payload_len == 0 || end > total || total > SPLIT_MAX {
+            return Err("range of a piece");
+        }
+        Ok(piece)
+    }
+}
+
+/// Splits the number off a header that has one.
+#[must_use]
+pub fn unnumber(header: &[u8]) -> (&[u8], Option<Number>) {
+    let base = match header.first() {
+        Some(&(kinds::MATCH | kinds::NACK | LINK)) => 16,
+        Some(&(kinds::RNDV | kinds::RGET | kinds::FIN)) => 32,
+        Some(&(kinds::ACK | kinds::PUT | kinds::RNDVRESTARTACK)) => 48,
+        Some(&(kinds::RNDVRESTARTNOTIFY | kinds::RECVERRNOTIFY | kinds::RNDVRESTARTNACK)) => 24,
+        _ => return (header, None),
+    };
+    match header.split_at_checked(base) {
+        Some((base, number)) => match Number::read_from_bytes(number) {
+            Ok(number) => (base, Some(number)),
+            Err(_) => (header, None),
+        },
+        None => (header, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{Frame, decode};
+    use super::*;
+
+    #[test]
+    fn what_is_made_is_read() {
+        let links = [
+            Link::Seen { ack: 7 },
+            Link::Up { rail: 3, life: 9 },
+            Link::Lost { rail: 1, other: NO_RAIL, mine: 4, yours: 0 },
+        ];
+        for link in links {
+            let header = LinkHeader::new(link);
+            assert_eq!(decode(header.as_bytes(), 0), Ok(Frame::Link(link)));
+            assert!(decode(header.as_bytes(), 1).is_err());
+            let mut numbered = header.as_bytes().to_vec();
+            numbered.extend_from_slice(Number::new(5, 6).as_bytes());
+            let (base, number) = unnumber(&numbered);
+            assert_eq!((base, number), (header.as_bytes(), Some(Number::new(5, 6))));
+            assert!(decode(&numbered, 0).is_err());
+        }
+        let piece = Piece { number: 1, offset: 10, total: 20 };
+        assert_eq!(decode(SplitHeader::new(piece).as_bytes(), 10), Ok(Frame::Split(piece)));
+        assert!(decode(SplitHeader::new(piece).as_bytes(), 11).is_err());
+        assert!(decode(SplitHeader::new(piece).as_bytes(), 0).is_err());
+        let long = Piece { total: u32::MAX, ..piece };
+        assert!(decode(SplitHeader::new(long).as_bytes(), 1).is_err());
+    }
+}
