@@ -22,6 +22,12 @@ pub enum CoreError {
     /// Another member could not go on with its part, though nobody is known to have failed: a link was given up.
     #[error("another member gave the operation up")]
     Interrupted,
+    /// Others hold this process for failed and have excluded it: it has to stop (law 4).
+    #[error("this process was excluded by the others")]
+    Fenced,
+    /// A collective operation failed otherwise.
+    #[error(transparent)]
+    Collective(ironweave_coll::CollError),
     /// A point-to-point operation failed otherwise.
     #[error(transparent)]
     Pml(PmlError),

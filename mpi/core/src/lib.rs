@@ -1,25 +1,38 @@
 //! Communicators above the PML: one process's whole stack without clock, thread, socket or file.
 //!
-//! Generic over the byte transport, so that the simulator runs what real processes run.
+//! [`Core`] owns the PML and the control plane and puts communicators over them: groups, attributes, error handlers,
+//! creation that all members see alike whoever dies, collectives that end everywhere when they end in an error anywhere,
+//! revocation, agreement and shrinking. It is generic over the byte transport, so that the simulator runs what real
+//! processes run.
+//!
+//! # Who calls what
+//! The owner calls [`Core::progress`] for as long as it waits, gives addresses that are wanted ([`Core::take_wanted`]) to the
+//! PML, and says who is known to have failed ([`Core::proc_failed`]). Operations of several steps are *tasks*: each begins
+//! with a call that answers a [`TaskId`], goes on in `progress`, and ends once ([`Core::test`]). Nothing blocks, and nothing
+//! is called back.
 
+mod agree;
 mod attributes;
+mod collective;
+mod comm;
+mod control;
+mod core;
+mod create;
 mod errhandler;
 mod error;
+mod exchange;
+mod failure;
+mod gather;
 mod group;
+mod identity;
+mod lane;
+mod task;
 
 pub use attributes::{Attributes, CopyFn, DeleteFn, Keyval, Keyvals, Value};
+pub use collective::Collective;
+pub use comm::{CommComparison, CommHandle, Info};
+pub use core::{Config, Core};
 pub use errhandler::{ErrorHandler, Raised, UserHandler};
 pub use error::CoreError;
 pub use group::{Comparison, Group, GroupError, RankRange};
-
-/// A communicator of this process: slot and generation.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CommHandle {
-    slot: u32,
-    generation: u32,
-}
-
-impl CommHandle {
-    /// Names no communicator.
-    pub const NONE: CommHandle = CommHandle { slot: u32::MAX, generation: u32::MAX };
-}
+pub use task::{Output, TaskId};

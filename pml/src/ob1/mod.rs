@@ -172,6 +172,18 @@ impl<B: Btl> Ob1<B> {
         self.settle();
     }
 
+    /// How many operations of a communicator are under way: those that `free_comm` would end, or let run on. Looks at all
+    /// requests.
+    #[must_use]
+    pub fn open_requests(&self, comm: CommId) -> usize {
+        let Ok(there) = self.engine.comms.get(comm) else { return 0 };
+        let recvs = self.engine.recvs.iter().filter(|(_, r)| r.comm == comm);
+        let recvs = recvs.filter(|(_, r)| r.state != RecvState::Complete).count();
+        let sends = self.engine.sends.iter().filter(|(_, s)| s.state != SendState::Complete);
+        let same = |e: &wire::Envelope| (e.cid, e.epoch) == (there.cid, there.epoch);
+        recvs + sends.filter(|(_, s)| same(&s.envelope)).count()
+    }
+
     /// Posts a receive. Never blocks; complete at once when the message is here.
     ///
     /// When the source has failed the request completes with [`PmlError::ProcFailed`]; a wildcard receive on a

@@ -1,0 +1,86 @@
+//! Agreement of users (`MPIX_Comm_agree`, `MPIX_Comm_iagree`): works on revoked communicators and around failures.
+
+use crate::lane::Purpose;
+use crate::task::{Outcome, Output, Task, TaskId};
+use crate::{CommHandle, Core, CoreError};
+use ironweave_btl::Btl;
+use ironweave_ft::{CommKey, Nanos};
+
+enum State {
+    /// A shrink that was called before has the next numbers.
+    Queued(u64),
+    Agreeing((CommKey, u64)),
+    /// Decided; the PML still closes rails to the failed, whom the caller must find when it asks who failed.
+    Recording(Output, Vec<u32>),
+}
+
+/// One agreement under way.
+pub(crate) struct Agreement {
+    comm: CommHandle,
+    state: State,
+}
+
+impl Agreement {
+    pub fn step<B: Btl>(&mut self, me: TaskId, core: &mut Core<B>, now: Nanos) -> Option<Outcome> {
+        let outcome = self.go_on(me, core, now)?;
+        if let Ok(there) = core.comms.any_mut(self.comm) {
+            there.recoveries.leave(me);
+        }
+        Some(outcome)
+    }
+
+    fn go_on<B: Btl>(&mut self, me: TaskId, core: &mut Core<B>, now: Nanos) -> Option<Outcome> {
+        loop {
+            match &mut self.state {
+                State::Queued(flag) => {
+                    let there = core.comms.any_mut(self.comm).ok()?;
+                    if !there.recoveries.may_begin(me) {
+                        return None;
+                    }
+                    let begun = core.contribute(self.comm, Purpose::Recover, *flag, true, now);
+                    match begun {
+                        Ok(agreement) => self.state = State::Agreeing(agreement),
+                        Err(error) => return Some(Err(error)),
+                    }
+                }
+                State::Agreeing(agreement) => {
+                    let decision = match core.decision(*agreement, now)? {
+                        Ok(decision) => decision,
+                        Err(error) => return Some(Err(error)),
+                    };
+                    let there = core.comms.any(self.comm).ok()?;
+                    let ranks =
+                        decision.failed.iter().filter_map(|&process| there.rank_for_error(process));
+                    let failure = match ranks.min() {
+                        Some(rank) if !decision.acknowledged => {
+                            Some(CoreError::ProcFailed { rank })
+                        }
+                        _ => None,
+                    };
+                    let output = Output::Agreed { flag: decision.flag, failure };
+                    self.state = State::Recording(output, decision.failed);
+                }
+                State::Recording(output, failed) => {
+                    return core.are_recorded(self.comm, failed).then(|| Ok(output.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl<B: Btl> Core<B> {
+    /// Agrees with all living members on the bitwise AND of what each contributes, and on who has failed. Collective;
+    /// several may be under way. Never fails because of failures: if one of those agreed on is not acknowledged by all, the
+    /// output says so, uniformly, beside the value ([`Output::Agreed`]). On an inter-communicator both groups agree on one value.
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn iagree(&mut self, comm: CommHandle, flag: u64, now: Nanos) -> Result<TaskId, CoreError> {
+        self.comms.get(comm)?;
+        let agreement = Agreement { comm, state: State::Queued(flag) };
+        let task = self.spawn(comm, Task::Agreement(agreement));
+        self.comms.get_mut(comm)?.recoveries.enter(task, false);
+        self.attend(now);
+        Ok(task)
+    }
+}

@@ -1,0 +1,383 @@
+//! The core of one process: the PML, the control plane, the communicators over them, and the operations under way.
+//!
+//! Knows no clock, thread, socket or file; is handed the time and what is known of failures. One thread at a time.
+
+use crate::attributes::{Attributes, Keyvals};
+use crate::comm::{self, Communicator, Interruption, Table};
+use crate::identity::{Identity, Ids};
+use crate::lane::{Lane, Purpose};
+use crate::task::Tasks;
+use crate::{CommHandle, CoreError, ErrorHandler, Group};
+use ironweave_btl::{Btl, Peer};
+use ironweave_coll::{Context, Place};
+use ironweave_ft::{CommKey, Nanos, Plane};
+use ironweave_pml::ob1::{CommSpec, Ob1, PmlError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+/// Rounds of one call of `attend`, at most: each makes messages for others, so nothing is won by more.
+const ROUNDS: usize = 8;
+
+/// Calls of `progress` after which deadlines that are further off than [`SOON`] are looked at again.
+const PATIENCE: u32 = 1 << 16;
+/// A deadline closer than this, in nanoseconds, is waited for with the clock in hand.
+const SOON: Nanos = 1_000_000;
+
+/// Settings of one core.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This process.
+    pub me: Peer,
+    /// Processes of the job.
+    pub size: u32,
+    /// Parameters of collective operations, the same in each process.
+    pub collectives: Arc<ironweave_coll::Config>,
+    /// Parameters of the control plane.
+    pub plane: ironweave_ft::PlaneConfig,
+    /// The host of each process as a colour, if that is known: equal where the host is, the same list in each process.
+    pub hosts: Option<Arc<[u32]>>,
+}
+
+/// The stack of one process above its rails.
+///
+/// Point-to-point operations go to [`pml`](Core::pml) directly, with the names from
+/// [`point_to_point`](Core::point_to_point).
+pub struct Core<B: Btl> {
+    /// Point-to-point.
+    pub pml: Ob1<B>,
+    /// The control plane.
+    pub plane: Plane,
+    /// Keys of attributes.
+    pub keyvals: Keyvals,
+    pub(crate) me: Peer,
+    pub(crate) config: Config,
+    pub(crate) comms: Table,
+    /// By id: the part of a key that is a communicator's.
+    pub(crate) by_cid: BTreeMap<u16, CommHandle>,
+    pub(crate) ids: Ids,
+    pub(crate) tasks: Tasks,
+    pub(crate) world: CommHandle,
+    /// Processes that are known for sure to have failed.
+    pub(crate) known: BTreeSet<u32>,
+    /// Outcomes of agreements that somebody waits for.
+    pub(crate) awaited: BTreeMap<(CommKey, u64), Option<Decision>>,
+    /// Control frames for processes whose addresses are wanted.
+    unsent: VecDeque<(Peer, Vec<u8>)>,
+    wanted: BTreeSet<Peer>,
+    pub(crate) freeing: Vec<CommHandle>,
+    /// There is something to do that no arriving message will tell of.
+    pub(crate) restless: bool,
+    /// Others hold this process for failed.
+    pub(crate) fenced: bool,
+    /// Calls of `progress` until deadlines that are far off are looked at.
+    patience: u32,
+}
+
+/// What an agreement decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Decision {
+    pub flag: u64,
+    pub acknowledged: bool,
+    /// Processes.
+    pub failed: Vec<u32>,
+}
+
+impl<B: Btl> Core<B> {
+    /// A core over an engine whose rails are open, with the communicator of all processes and that of this one alone.
+    ///
+    /// # Errors
+    /// Those of [`Ob1::add_comm`], when the engine is not new.
+    pub fn new(pml: Ob1<B>, config: Config, now: Nanos) -> Result<Self, CoreError> {
+        let plane = Plane::new(config.me.0, config.size, config.plane);
+        let (me, size) = (config.me, config.size);
+        let mut core = Core {
+            pml,
+            plane,
+            keyvals: Keyvals::default(),
+            me,
+            config,
+            comms: Table::default(),
+            by_cid: BTreeMap::new(),
+            ids: Ids::default(),
+            tasks: Tasks::default(),
+            world: CommHandle::NONE,
+            known: BTreeSet::new(),
+            awaited: BTreeMap::new(),
+            unsent: VecDeque::new(),
+            wanted: BTreeSet::new(),
+            freeing: Vec::new(),
+            restless: false,
+            fenced: false,
+            patience: PATIENCE,
+        };
+        let groups = [("world", Group::range(0, size)), ("self", Group::range(me.0, 1))];
+        for (cid, (name, group)) in (0..).zip(groups) {
+            core.ids.take(cid);
+            let identity = Identity { cid, epoch: 0 };
+            let handle = core.establish(&[identity], group, None, CommHandle::NONE, now)?;
+            core.set_name(handle, name)?;
+            if cid == 0 {
+                core.world = handle;
+            }
+        }
+        Ok(core)
+    }
+
+    /// The communicator of all processes.
+    #[must_use]
+    pub const fn world(&self) -> CommHandle {
+        self.world
+    }
+
+    /// The communicator of this process alone.
+    #[must_use]
+    pub fn myself(&self) -> CommHandle {
+        self.by_cid.get(&1).copied().unwrap_or(CommHandle::NONE)
+    }
+
+    /// Moves everything that can move; never blocks. Returns how much happened. While there is no news beside messages of
+    /// users this is [`Ob1::progress`] and one branch; the clock is not asked.
+    #[inline]
+    pub fn progress(&mut self, now: impl FnOnce() -> Nanos) -> usize {
+        let events = self.pml.progress();
+        self.patience = self.patience.wrapping_sub(1);
+        // One branch: the operands are cheaper than a second one.
+        if self.restless | self.pml.has_control() | (self.patience == 0) {
+            return events + self.attend(now());
+        }
+        events
+    }
+
+    /// When [`progress`](Core::progress) is to be called again though nothing arrives; `None`: never.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.plane.next_deadline()
+    }
+
+    /// Whether an operation is under way that goes on with each call of [`progress`](Core::progress).
+    #[must_use]
+    pub const fn is_restless(&self) -> bool {
+        self.restless
+    }
+
+    /// Processes whose addresses are wanted since the last call: give them to [`Ob1::add_peer`], or have them judged.
+    pub fn take_wanted(&mut self) -> impl Iterator<Item = Peer> + use<B> {
+        std::mem::take(&mut self.wanted).into_iter()
+    }
+
+    /// Whether [`take_wanted`](Core::take_wanted) has something to give.
+    #[inline]
+    #[must_use]
+    pub fn has_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    pub(crate) fn want(&mut self, peer: Peer) {
+        self.wanted.insert(peer);
+    }
+
+    /// Everything but plain messages.
+    #[cold]
+    pub(crate) fn attend(&mut self, now: Nanos) -> usize {
+        let mut moved = 0;
+        for _ in 0..ROUNDS {
+            let mut round = 0;
+            while let Some((peer, frame)) = self.pml.take_control() {
+                self.plane.receive(peer.0, &frame, now);
+                round += 1;
+            }
+            if self.plane.next_deadline().is_some_and(|deadline| deadline <= now) {
+                self.plane.tick(now);
+            }
+            round += self.carry_out(now) + self.step_tasks(now) + self.sweep(now);
+            moved += round;
+            if round == 0 {
+                break;
+            }
+        }
+        let soon = |deadline| deadline <= now.saturating_add(SOON);
+        self.restless = moved > 0
+            || !(self.tasks.is_idle() && self.unsent.is_empty() && self.freeing.is_empty())
+            || self.plane.next_deadline().is_some_and(soon);
+        self.patience = PATIENCE;
+        moved
+    }
+
+    /// Gives a control frame to the PML, after those that wait for addresses.
+    pub(crate) fn send_control(&mut self, peer: Peer, frame: &[u8]) {
+        if self.unsent.iter().any(|&(other, _)| other == peer) {
+            return self.unsent.push_back((peer, frame.to_vec()));
+        }
+        match self.pml.send_control(peer, frame) {
+            Ok(()) => {}
+            Err(PmlError::Unresolved(peer)) => {
+                self.want(peer);
+                self.unsent.push_back((peer, frame.to_vec()));
+            }
+            Err(error) => tracing::error!(%peer, %error, "control frame dropped"),
+        }
+    }
+
+    /// Tries again what waited for addresses. Frames for one process stay in order: all of them wait, or none.
+    pub(crate) fn send_unsent(&mut self) -> usize {
+        let mut sent = 0;
+        for (peer, frame) in std::mem::take(&mut self.unsent) {
+            match self.pml.send_control(peer, &frame) {
+                Err(PmlError::Unresolved(_)) => {
+                    self.want(peer);
+                    self.unsent.push_back((peer, frame));
+                }
+                _ => sent += 1,
+            }
+        }
+        sent
+    }
+
+    /// Makes a communicator of which everything is decided.
+    pub(crate) fn establish(
+        &mut self,
+        identities: &[Identity],
+        group: Group,
+        remote: Option<Group>,
+        parent: CommHandle,
+        now: Nanos,
+    ) -> Result<CommHandle, CoreError> {
+        let rank = group.rank_of(self.me.0).ok_or(CoreError::Argument("not a member"))?;
+        let identity = identities[0];
+        let members = comm::peers(&group);
+        let main = self.pml.add_comm(CommSpec {
+            cid: identity.cid,
+            epoch: identity.epoch,
+            rank,
+            group: members.clone(),
+            remote: remote.as_ref().map(comm::peers),
+        })?;
+        let local_identity = identities.get(1).copied();
+        let local = match local_identity {
+            Some(Identity { cid, epoch }) => {
+                Some(self.pml.add_comm(CommSpec::intra(cid, epoch, rank, members))?)
+            }
+            None => None,
+        };
+        let place = match &remote {
+            Some(remote) => Place::inter(rank, group.len(), remote.len()),
+            None => self.place(rank, &group),
+        };
+        let config = Arc::clone(&self.config.collectives);
+        let joined = remote.as_ref().map_or_else(|| group.clone(), |r| comm::join(&group, r));
+        let (errhandler, info, window) = match self.comms.any(parent) {
+            Ok(there) => (there.errhandler.clone(), there.info.clone(), there.window),
+            Err(_) => (ErrorHandler::default(), None, 0),
+        };
+        let handle = self.comms.insert(Communicator {
+            identity,
+            local_identity,
+            main,
+            local,
+            rank,
+            group,
+            remote,
+            joined: joined.clone(),
+            collectives: Context::new(main, local, place, config),
+            interruption: Interruption::Nothing,
+            creations: Lane::default(),
+            recoveries: Lane::default(),
+            closed: None,
+            window,
+            acked: [0; 2],
+            users: 0,
+            freeing: false,
+            name: String::new(),
+            info,
+            attributes: Attributes::default(),
+            errhandler,
+        });
+        self.by_cid.insert(identity.cid, handle);
+        let key = CommKey { cid: identity.cid, epoch: identity.epoch };
+        let members = members_for_plane(&joined, self.config.size);
+        for purpose in Purpose::ALL {
+            self.plane.add_comm(purpose.key(key), members.clone(), now);
+        }
+        self.restless = true; // notices that came before may wait in the plane
+        self.inherit_failures(handle, now);
+        Ok(handle)
+    }
+
+    fn place(&self, rank: u32, group: &Group) -> Place {
+        let place = Place::intra(rank, group.len());
+        let Some(hosts) = &self.config.hosts else { return place };
+        let colours: Option<Vec<u32>> =
+            group.iter().map(|process| hosts.get(process as usize).copied()).collect();
+        match colours.map(|colours| place.clone().with_hosts(&colours)) {
+            Some(Ok(place)) => place,
+            _ => place,
+        }
+    }
+
+    /// Frees a communicator: no new operation is accepted, those under way go on, and when they are over it goes. Attributes are
+    /// the caller's to delete first (their callbacks may refuse). Local; never blocks.
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn free(&mut self, comm: CommHandle) -> Result<(), CoreError> {
+        self.comms.get_mut(comm)?.freeing = true;
+        self.freeing.push(comm);
+        self.restless = true;
+        Ok(())
+    }
+
+    /// Ends communicators that were freed and are not needed any more.
+    fn sweep(&mut self, now: Nanos) -> usize {
+        let mut ended = 0;
+        for comm in std::mem::take(&mut self.freeing) {
+            let Ok(there) = self.comms.any(comm) else { continue };
+            let busy = there.users > 0 || there.contexts().any(|id| self.pml.open_requests(id) > 0);
+            if busy {
+                self.freeing.push(comm);
+                continue;
+            }
+            let Some(there) = self.comms.remove(comm) else { continue };
+            there.contexts().for_each(|id| self.pml.free_comm(id));
+            for purpose in Purpose::ALL {
+                self.plane.free_comm(purpose.key(there.key()), now);
+            }
+            self.by_cid.remove(&there.identity.cid);
+            self.ids.release(there.identity);
+            if let Some(local) = there.local_identity {
+                self.ids.release(local);
+            }
+            ended += 1;
+        }
+        ended
+    }
+
+    /// A few lines about communicators and operations, for watchdogs.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(out, "core of {}: known to have failed: {:?}", self.me, self.known)?;
+        for (_, comm) in self.comms.iter() {
+            writeln!(out, "  {comm:?}")?;
+        }
+        for (name, on) in self.running() {
+            let on = self.comms.any(on).map_or(u16::MAX, |comm| comm.identity.cid);
+            writeln!(out, "  under way: {name} on {on}")?;
+        }
+        for (key, decided) in &self.awaited {
+            writeln!(out, "  awaited: {key:?}: {decided:?}")?;
+        }
+        writeln!(out, "  {} control frames wait for addresses", self.unsent.len())?;
+        self.pml.dump(out)
+    }
+}
+
+/// A group as the control plane has it.
+pub(crate) fn members_for_plane(group: &Group, size: u32) -> ironweave_ft::Group {
+    if *group == Group::range(0, size) {
+        ironweave_ft::Group::world(size)
+    } else {
+        ironweave_ft::Group::new(group.iter().collect())
+    }
+}

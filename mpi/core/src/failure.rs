@@ -1,0 +1,248 @@
+//! Failures and revocation, as communicators see them.
+//!
+//! A failure that is known for sure reaches every living process (`ft`), and each ends the collectives of every communicator
+//! that the failed process is a member of: that is the implicit revoke of seed 000, "Interrupting collectives in error",
+//! without a message of its own. A collective that ends for another reason (a link was given up) is interrupted by a notice.
+//!
+//! *Creations.* They end in an agreement, which waits for all living members; but who was interrupted may never call what
+//! another member waits in. So with the interruption every member has its last say at once: it contributes a refusal to the
+//! creation agreement that follows the last one it took part in. Nobody waits in vain, and because a creation needs
+//! everybody's consent, all members get the communicator or none does.
+
+use crate::comm::Interruption;
+use crate::lane::Purpose;
+use crate::{CommHandle, Core, CoreError, Group};
+use ironweave_btl::{Btl, Peer};
+use ironweave_coll::CollError;
+use ironweave_ft::{Nanos, RankSet, Scope};
+use ironweave_pml::ob1::PmlError;
+
+impl<B: Btl> Core<B> {
+    /// The process is known for sure to have failed, from any source. Excluded for good (law 4); told to all others. The one
+    /// way in for failures: the PML learns of it from here.
+    pub fn proc_failed(&mut self, process: u32, now: Nanos) {
+        self.learn(process, now);
+        self.attend(now);
+    }
+
+    pub(crate) fn learn(&mut self, process: u32, now: Nanos) {
+        if process == self.me.0 || process >= self.config.size || !self.known.insert(process) {
+            return;
+        }
+        self.plane.failed(process, now);
+        self.pml.proc_failed(Peer(process));
+        let touched: Vec<(CommHandle, u32)> = self
+            .comms
+            .iter()
+            .filter_map(|(handle, comm)| Some((handle, comm.rank_for_error(process)?)))
+            .collect();
+        for (comm, rank) in touched {
+            self.interrupt(comm, CoreError::ProcFailed { rank }, now);
+        }
+    }
+
+    /// Whether a process is known to have failed.
+    #[must_use]
+    pub fn is_failed(&self, process: u32) -> bool {
+        self.known.contains(&process)
+    }
+
+    /// Others hold this process for failed and have excluded it: it has to stop (law 4). Everything under way ends.
+    #[must_use]
+    pub const fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+        let all: Vec<CommHandle> = self.comms.iter().map(|(handle, _)| handle).collect();
+        for comm in all {
+            let Ok(there) = self.comms.any_mut(comm) else { continue };
+            there.interruption = Interruption::Revoked;
+            there.closed = Some(CoreError::Fenced);
+            let contexts: Vec<_> = there.contexts().collect();
+            contexts.into_iter().for_each(|id| self.pml.revoke_comm(id));
+        }
+    }
+
+    /// A new communicator may have members that failed before.
+    pub(crate) fn inherit_failures(&mut self, comm: CommHandle, now: Nanos) {
+        let Ok(there) = self.comms.any(comm) else { return };
+        let ranks = self.known.iter().filter_map(|&process| there.rank_for_error(process));
+        if let Some(rank) = ranks.min() {
+            self.interrupt(comm, CoreError::ProcFailed { rank }, now);
+        }
+    }
+
+    /// Ends the communicator's collectives here.
+    pub(crate) fn interrupt(&mut self, comm: CommHandle, reason: CoreError, now: Nanos) {
+        let Ok(there) = self.comms.any_mut(comm) else { return };
+        match (&there.interruption, &reason) {
+            (Interruption::Nothing, _)
+            // A failure says more than that somebody gave up.
+            | (Interruption::Collectives(CoreError::Interrupted), CoreError::ProcFailed { .. }) => {
+                there.interruption = Interruption::Collectives(reason);
+            }
+            _ => return,
+        }
+        let contexts: Vec<_> = there.contexts().collect();
+        contexts.into_iter().for_each(|id| self.pml.interrupt_collectives(id));
+        self.close_creations(comm, now);
+        self.restless = true;
+    }
+
+    /// The communicator is revoked, here or elsewhere.
+    pub(crate) fn revoked(&mut self, comm: CommHandle, now: Nanos) {
+        let Ok(there) = self.comms.any_mut(comm) else { return };
+        there.interruption = Interruption::Revoked;
+        let contexts: Vec<_> = there.contexts().collect();
+        contexts.into_iter().for_each(|id| self.pml.revoke_comm(id));
+        self.close_creations(comm, now);
+        self.restless = true;
+    }
+
+    /// Has the last say on creations on an interrupted communicator, unless an outcome is awaited: then after it.
+    pub(crate) fn close_creations(&mut self, comm: CommHandle, now: Nanos) {
+        let Ok(there) = self.comms.any_mut(comm) else { return };
+        let (Some(refusal), Some(error)) =
+            (there.interruption.refusal(), there.interruption.error())
+        else {
+            return;
+        };
+        if there.creations.agreeing || there.closed.is_some() {
+            return;
+        }
+        there.closed = Some(error);
+        if there.joined.len() > 1 {
+            // It exists, or `closed` could not have been set.
+            let _ = self.contribute(comm, Purpose::Create, refusal.flag(), false, now);
+        }
+    }
+
+    /// Revokes a communicator: everything on it but agreements, shrinks and questions about failures ends with
+    /// [`CoreError::Revoked`] at all living members (law 5). Does not block; once is enough, more does no harm.
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn revoke(&mut self, comm: CommHandle, now: Nanos) -> Result<(), CoreError> {
+        let there = self.comms.get(comm)?;
+        if there.interruption != Interruption::Revoked {
+            self.plane.revoke(there.key(), Scope::All, now);
+            self.revoked(comm, now);
+            self.attend(now);
+        }
+        Ok(())
+    }
+
+    /// Whether the communicator is revoked, as far as is known here.
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn is_revoked(&self, comm: CommHandle) -> Result<bool, CoreError> {
+        Ok(self.comms.get(comm)?.interruption == Interruption::Revoked)
+    }
+
+    /// What an error inside of a collective means. Unless all members will hear of the reason anyway, they are told to end
+    /// theirs (seed 000: "safe to bail-out"). `None`: somebody has interrupted it, and why will be known soon.
+    pub(crate) fn give_up(
+        &mut self,
+        comm: CommHandle,
+        error: &CollError,
+        now: Nanos,
+    ) -> Option<CoreError> {
+        let Ok(there) = self.comms.any(comm) else { return Some(CoreError::NoSuchComm) };
+        let known = there.interruption.error();
+        let (pml, local) = match error {
+            CollError::Pml(error) => (error, false),
+            CollError::Local(error) => (error, true),
+            _ => {
+                self.spread(comm, now);
+                return Some(CoreError::Collective(error.clone()));
+            }
+        };
+        match (pml, known) {
+            (PmlError::Interrupted | PmlError::Revoked, known) => known,
+            (PmlError::ProcFailed { .. } | PmlError::RailLost(_), Some(known)) => Some(known),
+            (PmlError::ProcFailed { rank }, None) => {
+                let group = if local { &there.group } else { there.peers() };
+                if let Some(process) = group.process(*rank) {
+                    self.learn(process, now);
+                }
+                Some(CoreError::ProcFailed { rank: *rank })
+            }
+            (error, _) => {
+                let error = error.clone().into();
+                self.spread(comm, now);
+                Some(error)
+            }
+        }
+    }
+
+    /// Tells all members to end their collectives, and ends them here.
+    fn spread(&mut self, comm: CommHandle, now: Nanos) {
+        let Ok(there) = self.comms.any(comm) else { return };
+        if there.interruption == Interruption::Nothing {
+            self.plane.revoke(there.key(), Scope::Collectives, now);
+            self.interrupt(comm, CoreError::Interrupted, now);
+        }
+    }
+
+    /// Members that are known to have failed, of both groups of an inter-communicator, in the order in which that became
+    /// known (`MPIX_Comm_get_failed`).
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn failed(&self, comm: CommHandle) -> Result<Group, CoreError> {
+        self.some_failed(comm, [usize::MAX; 2])
+    }
+
+    /// Acknowledges the failures known now, which enables wildcard receives again; how many there are
+    /// (`MPIX_Comm_failure_ack`, `MPIX_Comm_ack_failed`).
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn ack_failed(&mut self, comm: CommHandle) -> Result<usize, CoreError> {
+        let there = self.comms.get_mut(comm)?;
+        there.acked[0] = self.pml.ack_failed(there.main);
+        if let Some(local) = there.local {
+            there.acked[1] = self.pml.ack_failed(local);
+        }
+        Ok(there.acked.iter().sum())
+    }
+
+    /// The failures that were acknowledged (`MPIX_Comm_failure_get_acked`).
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn acked(&self, comm: CommHandle) -> Result<Group, CoreError> {
+        self.some_failed(comm, self.comms.get(comm)?.acked)
+    }
+
+    fn some_failed(&self, comm: CommHandle, most: [usize; 2]) -> Result<Group, CoreError> {
+        let there = self.comms.get(comm)?;
+        let ranks = self.pml.failed_ranks(there.main).iter().take(most[0]);
+        let mut processes: Vec<u32> =
+            ranks.filter_map(|&rank| there.peers().process(rank)).collect();
+        if let Some(local) = there.local {
+            let ranks = self.pml.failed_ranks(local).iter().take(most[1]);
+            processes.extend(ranks.filter_map(|&rank| there.group.process(rank)));
+        }
+        Ok(Group::of(processes)?)
+    }
+
+    pub(crate) fn acknowledged(&self, comm: CommHandle) -> Result<RankSet, CoreError> {
+        let there = self.comms.any(comm)?;
+        if there.acked == [0; 2] {
+            return Ok(RankSet::new());
+        }
+        Ok(self.some_failed(comm, there.acked)?.iter().collect())
+    }
+
+    /// Whether everybody will find these failures when asking what failed: the PML has closed its rails to them.
+    pub(crate) fn are_recorded(&self, comm: CommHandle, processes: &[u32]) -> bool {
+        processes.is_empty()
+            || self
+                .failed(comm)
+                .map_or(true, |failed| processes.iter().all(|&process| failed.contains(process)))
+    }
+}

@@ -1,0 +1,214 @@
+//! Tasks: operations of several steps that go on while the process progresses.
+//!
+//! A blocking call of the layer above spawns the task and waits; a non-blocking one keeps its [`TaskId`]. Each task ends once
+//! (law 1), and its outcome is kept until somebody takes it or says that nobody will.
+
+use crate::agree::Agreement;
+use crate::collective::Collective;
+use crate::create::Creation;
+use crate::{CommHandle, Core, CoreError};
+use ironweave_btl::Btl;
+use ironweave_ft::Nanos;
+
+/// An operation under way: slot and generation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TaskId {
+    slot: u32,
+    generation: u32,
+}
+
+/// What a task brings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// A new communicator; `None` where this process is not a member.
+    Comm(Option<CommHandle>),
+    /// An agreement.
+    Agreed {
+        /// The bitwise AND of what the living contributed.
+        flag: u64,
+        /// Some failure is not acknowledged by all: the error that the call raises beside the value, the same at all members.
+        failure: Option<CoreError>,
+    },
+    /// Nothing: a collective operation.
+    Done,
+}
+
+pub(crate) type Outcome = Result<Output, CoreError>;
+
+/// Each kind of task.
+pub(crate) enum Task {
+    Agreement(Agreement),
+    Collective(Collective),
+    Creation(Box<Creation>),
+}
+
+impl Task {
+    fn step<B: Btl>(&mut self, me: TaskId, core: &mut Core<B>, now: Nanos) -> Option<Outcome> {
+        match self {
+            Task::Agreement(task) => task.step(me, core, now),
+            Task::Collective(task) => {
+                let done = task.poll(core, now)?;
+                Some(done.map(|()| Output::Done))
+            }
+            Task::Creation(task) => task.step(me, core, now),
+        }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Task::Agreement(_) => "agreement",
+            Task::Collective(_) => "collective",
+            Task::Creation(_) => "creation",
+        }
+    }
+}
+
+enum State {
+    Running(Task),
+    /// It is being stepped.
+    Out,
+    Over(Outcome),
+    Vacant,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+    /// Nobody will ask.
+    detached: bool,
+    /// The communicator that it needs.
+    on: CommHandle,
+}
+
+/// All tasks.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    slots: Vec<Slot>,
+    vacant: Vec<u32>,
+    active: Vec<u32>,
+}
+
+impl Tasks {
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    fn get(&mut self, id: TaskId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        (slot.generation == id.generation && !matches!(slot.state, State::Vacant)).then_some(slot)
+    }
+
+    fn vacate(&mut self, at: u32) {
+        let slot = &mut self.slots[at as usize];
+        slot.state = State::Vacant;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.vacant.push(at);
+    }
+}
+
+impl<B: Btl> Core<B> {
+    /// Adds a task; `on` stays until it is over.
+    pub(crate) fn spawn(&mut self, on: CommHandle, task: Task) -> TaskId {
+        if let Ok(comm) = self.comms.any_mut(on) {
+            comm.users += 1;
+        }
+        let state = State::Running(task);
+        let tasks = &mut self.tasks;
+        let slot = match tasks.vacant.pop() {
+            Some(at) => {
+                let slot = &mut tasks.slots[at as usize];
+                (slot.state, slot.detached, slot.on) = (state, false, on);
+                at
+            }
+            None => {
+                tasks.slots.push(Slot { generation: 0, state, detached: false, on });
+                tasks.slots.len() as u32 - 1
+            }
+        };
+        tasks.active.push(slot);
+        self.restless = true;
+        TaskId { slot, generation: self.tasks.slots[slot as usize].generation }
+    }
+
+    /// The outcome of a task; `None` while it is under way. After an answer the task is gone.
+    pub fn test(&mut self, task: TaskId) -> Option<Result<Output, CoreError>> {
+        let Some(slot) = self.tasks.get(task) else { return Some(Err(CoreError::NoSuchTask)) };
+        match std::mem::replace(&mut slot.state, State::Out) {
+            State::Over(outcome) => {
+                self.tasks.vacate(task.slot);
+                Some(outcome)
+            }
+            other => {
+                slot.state = other;
+                None
+            }
+        }
+    }
+
+    /// Whether [`test`](Core::test) would answer.
+    #[must_use]
+    pub fn is_over(&self, task: TaskId) -> bool {
+        self.tasks.slots.get(task.slot as usize).is_none_or(|slot| {
+            slot.generation != task.generation
+                || matches!(slot.state, State::Over(_) | State::Vacant)
+        })
+    }
+
+    /// Lets go of a task: it runs on, unseen. A communicator that it makes is freed.
+    pub fn detach(&mut self, task: TaskId) {
+        if let Some(outcome) = self.test(task) {
+            self.drop_outcome(outcome);
+        } else if let Some(slot) = self.tasks.get(task) {
+            slot.detached = true;
+        }
+    }
+
+    fn drop_outcome(&mut self, outcome: Outcome) {
+        if let Ok(Output::Comm(Some(comm))) = outcome {
+            // It was made a moment ago, so it is there.
+            let _ = self.free(comm);
+        }
+    }
+
+    /// Moves all tasks on; how many ended.
+    pub(crate) fn step_tasks(&mut self, now: Nanos) -> usize {
+        let mut ended = 0;
+        let mut at = 0;
+        while at < self.tasks.active.len() {
+            let index = self.tasks.active[at];
+            let slot = &mut self.tasks.slots[index as usize];
+            let id = TaskId { slot: index, generation: slot.generation };
+            let State::Running(mut task) = std::mem::replace(&mut slot.state, State::Out) else {
+                unreachable!("active tasks run");
+            };
+            let outcome = task.step(id, self, now);
+            let slot = &mut self.tasks.slots[index as usize];
+            let Some(outcome) = outcome else {
+                slot.state = State::Running(task);
+                at += 1;
+                continue;
+            };
+            ended += 1;
+            slot.state = State::Over(outcome);
+            let (on, detached) = (slot.on, slot.detached);
+            self.tasks.active.remove(at);
+            if let Ok(comm) = self.comms.any_mut(on) {
+                comm.users -= 1;
+            }
+            if detached {
+                let Some(outcome) = self.test(id) else { continue };
+                self.drop_outcome(outcome);
+            }
+        }
+        ended
+    }
+
+    /// What is under way, for watchdogs.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&'static str, CommHandle)> {
+        let slots = self.tasks.active.iter().map(|&at| &self.tasks.slots[at as usize]);
+        slots.filter_map(|slot| match &slot.state {
+            State::Running(task) => Some((task.name(), slot.on)),
+            _ => None,
+        })
+    }
+}

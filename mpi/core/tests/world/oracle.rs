@@ -1,0 +1,183 @@
+//! What must be true of all processes together: uniform creations and agreements (law 7), identities that are never shared
+//! (law 4), barriers that hold.
+
+use super::{Stack, Summary};
+use ironweave_core::{CommHandle, CoreError, Group, Output};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// One call of all members of a communicator.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instance {
+    /// (cid, epoch) and first member: groups with the same identity have no member in common.
+    comm: (u16, u16, u32),
+    kind: usize,
+    number: u32,
+}
+
+impl Instance {
+    pub fn new(core: &Stack, comm: CommHandle, kind: usize, number: u32) -> Self {
+        let (cid, epoch) = core.identity(comm).expect("a communicator in use");
+        let first = core.group(comm).ok().and_then(|group| group.process(0)).unwrap_or(u32::MAX);
+        Instance { comm: (cid, epoch, first), kind, number }
+    }
+
+    /// Makes data of different calls different.
+    pub fn salt(&self) -> u64 {
+        u64::from(self.comm.0) << 40 ^ u64::from(self.comm.1) << 20 ^ u64::from(self.number)
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = ["creation", "collective", "recovery"].get(self.kind).unwrap_or(&"?");
+        let (cid, epoch, first) = self.comm;
+        write!(f, "{kind} {} on {cid}.{epoch} of {first} …", self.number)
+    }
+}
+
+#[derive(Default)]
+struct Creation {
+    /// Whether it succeeded, and who said so first.
+    outcome: Option<(bool, u32)>,
+}
+
+#[derive(Default)]
+struct Agreement {
+    contributed: BTreeMap<u32, u64>,
+    outcome: Option<(u64, Option<CoreError>)>,
+}
+
+pub struct Oracle {
+    alive: Vec<bool>,
+    creations: BTreeMap<Instance, Creation>,
+    agreements: BTreeMap<Instance, Agreement>,
+    entered: BTreeMap<Instance, BTreeSet<u32>>,
+    /// Who has an identity: which creation made it, and for whom.
+    identities: BTreeMap<(u16, u16), Vec<(Instance, Group)>>,
+    errors: usize,
+}
+
+impl Oracle {
+    pub fn new(ranks: u32) -> Self {
+        Oracle {
+            alive: vec![true; ranks as usize],
+            creations: BTreeMap::new(),
+            agreements: BTreeMap::new(),
+            entered: BTreeMap::new(),
+            identities: BTreeMap::new(),
+            errors: 0,
+        }
+    }
+
+    pub fn is_alive(&self, process: u32) -> bool {
+        self.alive[process as usize]
+    }
+
+    pub fn died(&mut self, process: u32) {
+        self.alive[process as usize] = false;
+    }
+
+    /// A creation (or shrink) has ended at `me`.
+    pub fn made(
+        &mut self,
+        me: u32,
+        core: &Stack,
+        instance: Instance,
+        outcome: &Result<Output, CoreError>,
+    ) -> Result<(), String> {
+        self.errors += usize::from(outcome.is_err());
+        let creation = self.creations.entry(instance.clone()).or_default();
+        match creation.outcome {
+            Some((good, who)) if good != outcome.is_ok() => {
+                return Err(format!(
+                    "law 7: {instance:?} is {good} at {who}, but here {outcome:?}"
+                ));
+            }
+            None => creation.outcome = Some((outcome.is_ok(), me)),
+            _ => {}
+        }
+        let Ok(Output::Comm(Some(comm))) = outcome else { return Ok(()) };
+        let group = core.group(*comm).map_err(|error| error.to_string())?.clone();
+        if !group.contains(me) {
+            return Err(format!("{instance:?}: made for {group:?}"));
+        }
+        let identity = core.identity(*comm).map_err(|error| error.to_string())?;
+        let same = self.identities.entry(identity).or_default();
+        for (other, members) in same.iter() {
+            if *other == instance && *members == group {
+                return Ok(());
+            }
+            if !members.intersection(&group).is_empty() {
+                return Err(format!(
+                    "{instance:?} makes {identity:?} for {group:?}, {other:?} for {members:?}"
+                ));
+            }
+        }
+        same.push((instance, group));
+        Ok(())
+    }
+
+    pub fn entered(&mut self, me: u32, instance: &Instance) {
+        self.entered.entry(instance.clone()).or_default().insert(me);
+    }
+
+    /// A barrier has let somebody pass.
+    pub fn passed(
+        &self,
+        core: &Stack,
+        comm: CommHandle,
+        instance: &Instance,
+    ) -> Result<(), String> {
+        let group = core.group(comm).map_err(|error| error.to_string())?;
+        let entered = self.entered.get(instance);
+        match group.iter().find(|process| !entered.is_some_and(|e| e.contains(process))) {
+            Some(missing) => Err(format!("{instance:?} did not wait for {missing}")),
+            None => Ok(()),
+        }
+    }
+
+    pub fn contributed(&mut self, me: u32, instance: &Instance, flag: u64) {
+        self.agreements.entry(instance.clone()).or_default().contributed.insert(me, flag);
+    }
+
+    pub fn agreed(
+        &mut self,
+        me: u32,
+        instance: &Instance,
+        flag: u64,
+        failure: Option<CoreError>,
+    ) -> Result<(), String> {
+        let Some(agreement) = self.agreements.get_mut(instance) else {
+            return Err(format!("{instance:?}: nobody has contributed"));
+        };
+        let now = (flag, failure);
+        if let Some(before) = &agreement.outcome
+            && *before != now
+        {
+            return Err(format!("law 7: {instance:?} is {before:?} elsewhere, {now:?} here"));
+        }
+        let own = agreement.contributed.get(&me).copied().unwrap_or(0);
+        let least = agreement.contributed.values().fold(!0, |all, flag| all & flag);
+        let living = agreement.contributed.iter().filter(|(p, _)| self.alive[**p as usize]);
+        let most = living.fold(own, |all, (_, flag)| all & flag);
+        if flag & !most != 0 || least & !flag != 0 {
+            return Err(format!("{instance:?}: {flag:#x} is not between {least:#x} and {most:#x}"));
+        }
+        agreement.outcome = Some(now);
+        Ok(())
+    }
+
+    pub fn summary(&self) -> Summary {
+        Summary {
+            made: self.identities.values().map(Vec::len).sum(),
+            errors: self.errors,
+            agreed: self.agreements.len(),
+            ..Summary::default()
+        }
+    }
+
+    pub fn judge(&self) -> Result<(), String> {
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Worlds in virtual time: creations, collectives, revokes, agreements and shrinks, with and without deaths.
+
+mod world;
+
+use world::{Plan, Summary, run};
+
+/// `IRONWEAVE_CORE_SIM=seed,ranks,blocks,deaths` runs that one world instead.
+fn replay(test: &'static str) -> Option<Plan> {
+    let text = std::env::var("IRONWEAVE_CORE_SIM").ok()?;
+    let numbers: Vec<u64> = text.split(',').filter_map(|part| part.parse().ok()).collect();
+    let &[seed, ranks, blocks, deaths] = &numbers[..] else {
+        panic!("IRONWEAVE_CORE_SIM: seed,ranks,blocks,deaths, not {text:?}");
+    };
+    Some(Plan::new(test, seed, ranks as u32, blocks as u32, deaths as u32))
+}
+
+/// How many times the usual number of worlds: `IRONWEAVE_CORE_SIM_BUDGET`.
+fn budget() -> u64 {
+    let text = std::env::var("IRONWEAVE_CORE_SIM_BUDGET").ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn worlds(test: &'static str, plans: impl Iterator<Item = Plan>) -> Summary {
+    let mut all = Summary::default();
+    let mut one = |plan| match run(plan) {
+        Ok(done) => {
+            all.events += done.events;
+            all.killed += done.killed;
+            all.made += done.made;
+            all.errors += done.errors;
+            all.agreed += done.agreed;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    match replay(test) {
+        Some(plan) => one(plan),
+        None => plans.for_each(one),
+    }
+    println!("{test}: {all:?}");
+    all
+}
+
+#[test]
+fn without_deaths_everything_succeeds() {
+    const TEST: &str = "without_deaths_everything_succeeds";
+    let plans = (0..30 * budget()).map(|seed| {
+        let mut plan = Plan::new(TEST, seed, 1 + seed as u32 % 20, 4, 0);
+        plan.blocks.iter_mut().for_each(|b| b.retain(|op| !matches!(op, world::Op::Revoke(_))));
+        plan
+    });
+    let all = worlds(TEST, plans);
+    assert_eq!(all.errors, 0);
+    assert!(all.made > 30);
+}
+
+#[test]
+fn with_deaths_nothing_hangs_and_all_see_the_same() {
+    const TEST: &str = "with_deaths_nothing_hangs_and_all_see_the_same";
+    let plans = (0..120 * budget()).map(|seed| {
+        let ranks = 2 + seed as u32 * 7 % 23;
+        Plan::new(TEST, seed, ranks, 3, 1 + seed as u32 % 5)
+    });
+    let all = worlds(TEST, plans);
+    assert!(all.killed > 100 && all.errors > 100);
+}
