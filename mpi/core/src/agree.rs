@@ -4,7 +4,7 @@ use crate::lane::Purpose;
 use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
-use ironweave_ft::{CommKey, Nanos};
+use ironweave_ft::{CommKey, Contribution, Nanos};
 
 enum State {
     /// A shrink that was called before has the next numbers.
@@ -37,8 +37,9 @@ impl Agreement {
                     if !there.recoveries.may_begin(me) {
                         return None;
                     }
-                    let begun = core.contribute(self.comm, Purpose::Recover, *flag, true, now);
-                    match begun {
+                    let acknowledged = core.acknowledged(self.comm).unwrap_or_default();
+                    let mine = Contribution { flag: *flag, highest: 0, acknowledged };
+                    match core.contribute(self.comm, Purpose::Recover, mine, true, now) {
                         Ok(agreement) => self.state = State::Agreeing(agreement),
                         Err(error) => return Some(Err(error)),
                     }

@@ -4,7 +4,7 @@ use crate::core::Decision;
 use crate::lane::Purpose;
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::{Btl, Peer};
-use ironweave_ft::{CommKey, Contribution, Decided, Effect, Nanos, RankSet, Scope};
+use ironweave_ft::{CommKey, Contribution, Decided, Effect, Nanos, Scope};
 
 impl<B: Btl> Core<B> {
     /// Does what the control plane wants done; how much that was.
@@ -22,10 +22,10 @@ impl<B: Btl> Core<B> {
                         Scope::Collectives => self.interrupt(comm, CoreError::Interrupted, now),
                     }
                 }
-                Effect::Decided(Decided { key, seq, flag, failed, acknowledged }) => {
+                Effect::Decided(Decided { key, seq, flag, highest, failed, acknowledged }) => {
                     if let Some(awaited) = self.awaited.get_mut(&(key, seq)) {
                         let failed = failed.iter().collect();
-                        *awaited = Some(Decision { flag, acknowledged, failed });
+                        *awaited = Some(Decision { flag, highest, acknowledged, failed });
                     }
                 }
                 Effect::Fenced => self.fence(),
@@ -45,36 +45,21 @@ impl<B: Btl> Core<B> {
         &mut self,
         comm: CommHandle,
         purpose: Purpose,
-        flag: u64,
+        contribution: Contribution,
         awaited: bool,
         now: Nanos,
     ) -> Result<(CommKey, u64), CoreError> {
-        let acknowledged = match purpose {
-            Purpose::Recover => self.acknowledged(comm)?,
-            Purpose::Create => RankSet::new(),
-        };
         let there = self.comms.any_mut(comm)?;
         let key = purpose.key(there.key());
         let lane = there.lane(purpose);
         let seq = lane.next;
         lane.next += 1;
-        self.contribute_to(key, seq, Contribution { flag, acknowledged }, awaited, now);
-        Ok((key, seq))
-    }
-
-    pub(crate) fn contribute_to(
-        &mut self,
-        key: CommKey,
-        seq: u64,
-        contribution: Contribution,
-        awaited: bool,
-        now: Nanos,
-    ) {
         if awaited {
             self.awaited.insert((key, seq), None);
         }
         self.plane.agree(key, seq, contribution, now);
         self.restless = true;
+        Ok((key, seq))
     }
 
     /// The outcome of an agreement, once it is there. The failures that it tells of are known from now on.

@@ -78,6 +78,7 @@ pub struct Core<B: Btl> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Decision {
     pub flag: u64,
+    pub highest: u64,
     pub acknowledged: bool,
     /// Processes.
     pub failed: Vec<u32>,

@@ -7,8 +7,9 @@
 //! 3. *Agreeing*: one agreement chooses (cid, epoch) and is the consent of all (`identity`). If no id of the window is free at
 //!    all of them, the next window is tried in another.
 //!
-//! A shrink is a creation whose group is decided by the agreement itself: the members without those who failed. It works on
-//! revoked and interrupted communicators, and of inter-communicators both groups.
+//! A shrink is a creation whose group is decided by the agreement itself: the members without those who failed; if anybody
+//! learned of a failure only by it, there is another round (`ironweave_ft::Shrink` is the same rule without ids). It
+//! works on revoked and interrupted communicators, and of inter-communicators on both groups.
 
 use crate::attributes::Attributes;
 use crate::comm::{Communicator, Info};
@@ -100,7 +101,7 @@ impl Creation {
                         return Some(Err(self.wrong.take().unwrap_or_else(|| closed.clone())));
                     }
                     if let Some(wrong) = self.wrong.take() {
-                        let refusal = Refusal::Unsound.flag();
+                        let refusal = Refusal::Unsound.contribution();
                         let told = core.contribute(self.parent, purpose, refusal, false, now);
                         return Some(Err(told.err().unwrap_or(wrong)));
                     }
@@ -110,8 +111,12 @@ impl Creation {
                         || self.members(there, core.me.0, &[]).is_some();
                     let offer = is_member.then(|| core.ids.offer(window));
                     // Who is not a member of what is made has nothing against any id.
-                    let flag = offer.map_or(!0, Offer::flag);
-                    match core.contribute(self.parent, purpose, flag, true, now) {
+                    let mut mine = offer.map_or_else(Offer::of_others, Offer::contribution);
+                    if purpose == Purpose::Recover {
+                        let joined = core.comms.any(self.parent).ok()?.joined.clone();
+                        mine.acknowledged = core.known_in(&joined);
+                    }
+                    match core.contribute(self.parent, purpose, mine, true, now) {
                         Ok(agreement) => self.state = State::Agreeing { agreement, offer },
                         Err(error) => return Some(Err(error)),
                     }
@@ -148,7 +153,10 @@ impl Creation {
         };
         there.lane(purpose).agreeing = false;
         let wanted = if self.makes_inter(there) { 2 } else { 1 };
-        let round = outcome(decision.flag, there.window, wanted);
+        let round = outcome(decision.flag, decision.highest, there.window, wanted);
+        // Somebody died, or it became known, during the round: the next one starts with that knowledge.
+        let late = matches!(self.making, Making::Shrink) && !decision.acknowledged;
+        let round = if late && matches!(round, Round::Chosen(_)) { Round::Again } else { round };
         let members = self.members(there, me, &decision.failed);
         let chosen = match &round {
             Round::Chosen(chosen) if members.is_some() => &chosen[..],
@@ -158,6 +166,7 @@ impl Creation {
             core.ids.settle(offer, chosen);
         }
         match round {
+            Round::Again => None,
             Round::Next => {
                 there.window = (there.window + 1) % WINDOWS;
                 self.tried += 1;

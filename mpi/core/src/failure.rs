@@ -115,7 +115,7 @@ impl<B: Btl> Core<B> {
         there.closed = Some(error);
         if there.joined.len() > 1 {
             // It exists, or `closed` could not have been set.
-            let _ = self.contribute(comm, Purpose::Create, refusal.flag(), false, now);
+            let _ = self.contribute(comm, Purpose::Create, refusal.contribution(), false, now);
         }
     }
 
@@ -236,6 +236,11 @@ impl<B: Btl> Core<B> {
             return Ok(RankSet::new());
         }
         Ok(self.some_failed(comm, there.acked)?.iter().collect())
+    }
+
+    /// The members that are known to have failed.
+    pub(crate) fn known_in(&self, group: &Group) -> RankSet {
+        self.known.iter().copied().filter(|&process| group.contains(process)).collect()
     }
 
     /// Whether everybody will find these failures when asking what failed: the PML has closed its rails to them.

@@ -3,50 +3,49 @@
 //! Seed 000, "Changing CID algorithms": every rank proposes one *or many* ids that are free at it, a reduction finds one that is
 //! free everywhere, the epoch is folded into the confirmation, "ideally in a combined fashion". Here a member offers all
 //! free ids of a *window* as bits, and nothing else may have them until the outcome is known, so the bitwise AND over the
-//! members confirms as it chooses. The epoch has to be at least each member's first unused one for that id (law 4): its code
-//! is a set that only grows, so the same AND, on the complement, finds a number that is at least everybody's. The reduction is an
-//! agreement, so all members learn the same, whoever dies (law 7).
+//! members confirms as it chooses; the maximum of the first epochs that are unused at each member comes with it (law 4). The
+//! reduction is an agreement, so all members learn the same, whoever dies (law 7).
 //!
 //! ```text
-//!  bit  0 … 27   ids of the window that are free here
-//!       28       willing: this member goes on with the creation
-//!       29       open: creations on the parent still succeed at this member
-//!       30       the parent is not revoked at this member
-//!       31       nothing else went wrong at this member (an argument)
-//!       32 … 63  complement of the code of the first epoch that is unused here for each of those ids
+//!  bit  0 … 59   ids of the window that are free here
+//!       60       willing: this member goes on with the creation
+//!       61       open: creations on the parent still succeed at this member
+//!       62       the parent is not revoked at this member
+//!       63       nothing else went wrong at this member (an argument)
 //! ```
 
+use ironweave_ft::Contribution;
 use std::collections::BTreeMap;
 
 /// Ids live at a time in one process, at most. Ids above are keys of the control plane that no message carries.
 pub(crate) const CIDS: u16 = 1 << 14;
 /// Ids in a window.
-const WINDOW: u16 = 28;
+const WINDOW: u16 = 60;
 /// Lives of an id. Half of what fits: whoever compares two epochs modulo 2^16 never errs about which is later.
-const EPOCHS: u32 = 1 << 15;
+const EPOCHS: u16 = 1 << 15;
 /// How many windows there are.
 pub(crate) const WINDOWS: u16 = CIDS / WINDOW;
 
-const WILLING: u64 = 1 << 28;
-const OPEN: u64 = 1 << 29;
-const NOT_REVOKED: u64 = 1 << 30;
-const SOUND: u64 = 1 << 31;
+const WILLING: u64 = 1 << 60;
+const OPEN: u64 = 1 << 61;
+const NOT_REVOKED: u64 = 1 << 62;
+const SOUND: u64 = 1 << 63;
 const IDS: u64 = (1 << WINDOW) - 1;
 
 /// The ids of this process.
 #[derive(Default)]
 pub(crate) struct Ids {
     /// Bits of ids in use or offered, by window.
-    taken: BTreeMap<u16, u32>,
+    taken: BTreeMap<u16, u64>,
     /// The first unused epoch of ids that were used before; [`EPOCHS`] when there is none left.
-    next_epoch: BTreeMap<u16, u32>,
+    next_epoch: BTreeMap<u16, u16>,
 }
 
 /// What this process offers in one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Offer {
     pub window: u16,
-    bits: u32,
+    bits: u64,
     epoch: u16,
 }
 
@@ -75,6 +74,8 @@ pub(crate) enum Round {
     Chosen(Vec<Identity>),
     /// Not enough ids are free everywhere in this window: try the next one.
     Next,
+    /// Again, with what is known now.
+    Again,
     /// Somebody does not go on. The worst of the reasons.
     Refused(Refusal),
 }
@@ -87,11 +88,11 @@ impl Ids {
 
     /// The id is free again, from the epoch after `identity`'s on.
     pub fn release(&mut self, identity: Identity) {
-        self.next_epoch.insert(identity.cid, u32::from(identity.epoch) + 1);
+        self.next_epoch.insert(identity.cid, identity.epoch + 1);
         self.untake(identity.cid / WINDOW, 1 << (identity.cid % WINDOW));
     }
 
-    fn untake(&mut self, window: u16, bits: u32) {
+    fn untake(&mut self, window: u16, bits: u64) {
         if let Some(taken) = self.taken.get_mut(&window) {
             *taken &= !bits;
             if *taken == 0 {
@@ -103,7 +104,7 @@ impl Ids {
     /// Offers what is free in a window. It stays reserved until [`settle`](Ids::settle).
     pub fn offer(&mut self, window: u16) -> Offer {
         let window = window % WINDOWS;
-        let mut bits = !self.taken.get(&window).copied().unwrap_or(0) & IDS as u32;
+        let mut bits = !self.taken.get(&window).copied().unwrap_or(0) & IDS;
         let mut epoch = 0;
         let first = window * WINDOW;
         for (&cid, &next) in self.next_epoch.range(first..first + WINDOW) {
@@ -111,7 +112,7 @@ impl Ids {
             if next >= EPOCHS {
                 bits &= !bit;
             } else if bits & bit != 0 {
-                epoch = epoch.max(next as u16);
+                epoch = epoch.max(next);
             }
         }
         *self.taken.entry(window).or_default() |= bits;
@@ -127,26 +128,32 @@ impl Ids {
 
 impl Offer {
     /// This member's part in the round.
-    pub fn flag(self) -> u64 {
-        let code = !u64::from(epoch_code(self.epoch)) << 32;
-        code | SOUND | NOT_REVOKED | OPEN | WILLING | u64::from(self.bits)
+    pub fn contribution(self) -> Contribution {
+        let flag = self.bits | SOUND | NOT_REVOKED | OPEN | WILLING;
+        Contribution { flag, highest: u64::from(self.epoch), ..Contribution::default() }
+    }
+
+    /// The part of a member that will not be in what is made: it has nothing against any id.
+    pub fn of_others() -> Contribution {
+        Contribution { flag: !0, ..Contribution::default() }
     }
 }
 
 impl Refusal {
     /// The part of a member that does not go on.
-    pub const fn flag(self) -> u64 {
+    pub fn contribution(self) -> Contribution {
         let all = !(IDS | WILLING);
-        match self {
+        let flag = match self {
             Refusal::Revoked => all & !(OPEN | NOT_REVOKED),
             Refusal::Closed => all & !OPEN,
             Refusal::Unsound => all & !SOUND,
-        }
+        };
+        Contribution { flag, ..Contribution::default() }
     }
 }
 
-/// What the AND over all parts says, when `wanted` ids of `window` are looked for.
-pub(crate) fn outcome(flag: u64, window: u16, wanted: usize) -> Round {
+/// What the AND over all parts, and the highest of the epochs, say, when `wanted` ids of `window` are looked for.
+pub(crate) fn outcome(flag: u64, epoch: u64, window: u16, wanted: usize) -> Round {
     if flag & WILLING == 0 {
         return Round::Refused(if flag & NOT_REVOKED == 0 {
             Refusal::Revoked
@@ -156,33 +163,12 @@ pub(crate) fn outcome(flag: u64, window: u16, wanted: usize) -> Round {
             Refusal::Unsound
         });
     }
-    let epoch = epoch_of(!(flag >> 32) as u32);
+    // Nobody offers an id with a higher one.
+    let epoch = epoch.min(u64::from(EPOCHS) - 1) as u16;
     let free = (0..WINDOW).filter(|at| flag & 1 << at != 0);
     let first = window % WINDOWS * WINDOW;
     let chosen: Vec<_> = free.take(wanted).map(|at| Identity { cid: first + at, epoch }).collect();
     if chosen.len() == wanted { Round::Chosen(chosen) } else { Round::Next }
-}
-
-/// An epoch as a set of bits such that a union of sets stands for a number at least as great as each: the upper three bits as they
-/// are, below them four digits of three bits, a digit as that many ones.
-const fn epoch_code(epoch: u16) -> u32 {
-    let mut code = (epoch >> 12) as u32;
-    let mut at = 4;
-    while at > 0 {
-        at -= 1;
-        code = code << 7 | ((1 << (epoch >> (3 * at) & 7)) - 1);
-    }
-    code
-}
-
-const fn epoch_of(code: u32) -> u16 {
-    let mut epoch = code >> 28;
-    let mut at = 4;
-    while at > 0 {
-        at -= 1;
-        epoch = epoch << 3 | (code >> (7 * at) & 0x7f).count_ones();
-    }
-    epoch as u16
 }
 
 #[cfg(test)]
@@ -191,20 +177,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn the_epoch_is_at_least_everybodys(epochs in prop::collection::vec(0..EPOCHS as u16, 1..6)) {
-            let all = epochs.iter().fold(!0, |all, &e| all & !u64::from(epoch_code(e)));
-            let agreed = epoch_of(!all as u32);
-            prop_assert!(u32::from(agreed) < EPOCHS && epochs.iter().all(|&e| e <= agreed));
-            if epochs.len() == 1 {
-                prop_assert_eq!(agreed, epochs[0]);
-            }
-        }
-
         /// Members with random histories find an identity that is new to each of them, and one creation at a time has it.
         #[test]
         fn what_is_chosen_is_free_and_new_everywhere(
-            used in prop::collection::vec(prop::collection::vec((0..60u16, 0..9u16, any::<bool>()), 0..50), 1..5),
+            used in prop::collection::vec(prop::collection::vec((0..2 * WINDOW, 0..9u16, any::<bool>()), 0..50), 1..5),
             wanted in 1..3usize,
         ) {
             let mut members: Vec<Ids> = used.iter().map(|used| {
@@ -220,10 +196,11 @@ mod tests {
             let mut window = 0;
             let chosen = loop {
                 let offers: Vec<Offer> = members.iter_mut().map(|ids| ids.offer(window)).collect();
-                let flag = offers.iter().fold(!0, |flag, offer| flag & offer.flag());
+                let flag = offers.iter().fold(!0, |flag, offer| flag & offer.contribution().flag);
                 // Another creation of the same process gets nothing of what is offered.
                 prop_assert_eq!(members[0].offer(window).bits, 0);
-                let round = outcome(flag, window, wanted);
+                let epoch = offers.iter().map(|offer| offer.contribution().highest).max().unwrap_or(0);
+                let round = outcome(flag, epoch, window, wanted);
                 let chosen = if let Round::Chosen(chosen) = &round { &chosen[..] } else { &[] };
                 for (ids, offer) in members.iter_mut().zip(offers) {
                     ids.settle(offer, chosen);
@@ -250,8 +227,10 @@ mod tests {
         let mut ids = Ids::default();
         let offer = ids.offer(0);
         let with = |others: &[Refusal]| {
-            let flag = others.iter().fold(offer.flag(), |flag, other| flag & other.flag());
-            outcome(flag, 0, 1)
+            let flag = others
+                .iter()
+                .fold(offer.contribution().flag, |flag, other| flag & other.contribution().flag);
+            outcome(flag, 0, 0, 1)
         };
         assert!(matches!(with(&[]), Round::Chosen(_)));
         assert_eq!(with(&[Refusal::Unsound]), Round::Refused(Refusal::Unsound));
@@ -263,9 +242,9 @@ mod tests {
     fn an_id_whose_epochs_are_used_up_is_never_offered_again() {
         let mut ids = Ids::default();
         ids.take(3);
-        ids.release(Identity { cid: 3, epoch: EPOCHS as u16 - 1 });
+        ids.release(Identity { cid: 3, epoch: EPOCHS - 1 });
         let offer = ids.offer(0);
-        assert_eq!((offer.bits, offer.epoch), (IDS as u32 & !(1 << 3), 0));
+        assert_eq!((offer.bits, offer.epoch), (IDS & !(1 << 3), 0));
         ids.settle(offer, &[]);
         assert!(ids.taken.is_empty());
     }
