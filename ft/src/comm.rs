@@ -7,7 +7,7 @@
 
 use crate::agreement::exchange::Exchange;
 use crate::agreement::{Agreement, Around, CLOSE, News, Step};
-use crate::circulant::{neighbours, replaced};
+use crate::circulant::neighbours;
 use crate::group::Group;
 use crate::plane::{Contribution, Decided, Effect, Nanos, Outbox};
 use crate::set::RankSet;
@@ -82,14 +82,17 @@ impl Comm {
         if ranks.is_empty() {
             return;
         }
+        let told = self.revoked.map(|_| neighbours(self.me, None, self.group.size(), &self.dead));
         for rank in &ranks {
             self.dead.insert(*rank);
             self.view.add(*rank);
         }
-        if let Some(scope) = self.revoked {
+        if let (Some(scope), Some(told)) = (self.revoked, told) {
+            // Who takes the place of a dead neighbour has not been told, at least not by this process.
             let message = Message::Revoke { key: self.key, scope };
-            for rank in replaced(self.me, self.group.size(), &self.dead, &ranks) {
-                out.send(self.group.process(rank), &message);
+            let now = neighbours(self.me, None, self.group.size(), &self.dead);
+            for rank in now.iter().filter(|rank| !told.contains(rank)) {
+                out.send(self.group.process(*rank), &message);
             }
         }
         let open: Vec<u64> =

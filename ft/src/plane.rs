@@ -372,6 +372,12 @@ impl Plane {
         self.out.effects.pop_front()
     }
 
+    /// Number of communicators that are kept, freed ones that others may still ask about included.
+    #[must_use]
+    pub fn comms(&self) -> usize {
+        self.comms.len()
+    }
+
     /// The group of a communicator that exists.
     #[must_use]
     pub fn group(&self, key: CommKey) -> Option<&Group> {

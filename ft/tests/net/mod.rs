@@ -3,14 +3,17 @@
 //! What it watches: law 7 (whatever is returned for an agreement is the same everywhere, those included that die
 //! afterwards), and what must hold when nothing can happen any more: every living member has every failure, every
 //! revocation and every decision.
+//!
+//! A copy is cheap: planes and channels are shared until they change, and carry their hash.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use ironweave_ft::{
     CommKey, Contribution, Decided, Effect, Frame, Group, Plane, PlaneConfig, RankSet, Scope,
 };
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 pub const KEY: CommKey = CommKey { cid: 3, epoch: 1 };
 
@@ -19,199 +22,278 @@ pub const KEY: CommKey = CommKey { cid: 3, epoch: 1 };
 pub enum Event {
     /// The next frame from the first to the second process arrives.
     Deliver(u32, u32),
-    /// A process dies. Of what it sent, all but the last frames of each channel still arrive: how many are lost is
-    /// counted in one number over all channels, see [`Net::losses`].
+    /// A process dies. Of each of its channels the last frames may be lost; the number says how many of which, see
+    /// [`Net::losses`].
     Crash(u32, u32),
-    /// The first learns for sure that the second is dead.
+    /// The first learns by its own detector that the second is dead.
     Detect(u32, u32),
     /// A process takes part in the next agreement.
     Contribute(u32),
     /// A process revokes.
     Revoke(u32),
-    /// A process that lives is told dead to another.
+    /// The first, which lives, is told dead to the second.
     Accuse(u32, u32),
+}
+
+/// What is in the world, and what it is to do.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub size: u32,
+    pub fan: u32,
+    /// How many agreements each process takes part in.
+    pub agreements: u64,
+    /// Begin all agreements before anything else happens.
+    pub at_once: bool,
+    pub revokers: Vec<u32>,
+    /// Everybody detects every death, in any order (else: only that of the next on the ring that it holds for living).
+    pub all_detect: bool,
+    /// Failure notices are lost: only detectors tell.
+    pub mute: bool,
+}
+
+#[derive(Clone)]
+struct Hashed<T> {
+    value: T,
+    hash: u64,
+}
+
+/// What a plane is told.
+type Act = Box<dyn FnOnce(&mut Plane)>;
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut state = DefaultHasher::new();
+    value.hash(&mut state);
+    state.finish()
 }
 
 #[derive(Clone)]
 pub struct Net {
-    pub planes: Vec<Plane>,
-    pub channels: BTreeMap<(u32, u32), VecDeque<Frame>>,
-    pub alive: Vec<bool>,
+    setting: Rc<Setting>,
+    planes: Vec<Rc<Hashed<Plane>>>,
+    /// From each to each.
+    channels: Vec<Option<Rc<Hashed<VecDeque<Frame>>>>>,
+    /// Bits by process.
+    alive: u32,
     /// Living processes that somebody was told to be dead.
-    pub accused: BTreeSet<u32>,
-    /// Who has been told of whom by its own detector.
-    pub detected: BTreeSet<(u32, u32)>,
-    /// What was returned, by agreement; stays when the process dies.
-    pub returned: BTreeMap<u64, Vec<(u32, Decided)>>,
-    /// How many agreements each has begun, and may begin.
-    pub begun: Vec<u64>,
-    pub agreements: u64,
-    /// Who has returned from which.
-    pub ended: BTreeSet<(u32, u64)>,
-    pub revoked: BTreeSet<u32>,
-    pub revokers: BTreeSet<u32>,
-    pub broken: Option<String>,
+    accused: u32,
+    revoked: u32,
+    revokers: u32,
+    /// What was first returned, by agreement; stays when the process dies.
+    returned: Vec<Option<Rc<(u32, Decided)>>>,
+    /// How many agreements each has begun.
+    begun: Vec<u8>,
+    /// Which each has returned from, as bits.
+    ended: Vec<u8>,
+    pub broken: Option<Rc<str>>,
 }
 
-pub fn flag_of(process: u32, seq: u64) -> u64 {
+fn flag_of(process: u32, seq: u64) -> u64 {
     !(1 << (process as u64 + 8 * (seq % 4)))
 }
 
 impl Net {
-    pub fn new(size: u32, fan: u32, agreements: u64, revokers: &[u32]) -> Self {
-        let config = PlaneConfig { fan, notice_gap: 0, ..PlaneConfig::default() };
-        let mut planes: Vec<Plane> = (0..size).map(|me| Plane::new(me, size, config)).collect();
-        for plane in &mut planes {
+    pub fn new(setting: Setting) -> Self {
+        let size = setting.size;
+        assert!(size <= 24 && setting.agreements <= 8);
+        let config = PlaneConfig { fan: setting.fan, notice_gap: 0, ..PlaneConfig::default() };
+        let plane = |me| {
+            let mut plane = Plane::new(me, size, config);
             plane.add_comm(KEY, Group::world(size), 0);
-        }
-        Net {
-            planes,
-            channels: BTreeMap::new(),
-            alive: vec![true; size as usize],
-            accused: BTreeSet::new(),
-            detected: BTreeSet::new(),
-            returned: BTreeMap::new(),
+            Rc::new(Hashed { hash: hash_of(&plane), value: plane })
+        };
+        let mut net = Net {
+            planes: (0..size).map(plane).collect(),
+            channels: vec![None; (size * size) as usize],
+            alive: (1 << size) - 1,
+            accused: 0,
+            revoked: 0,
+            revokers: setting.revokers.iter().fold(0, |bits, process| bits | 1 << process),
+            returned: vec![None; setting.agreements as usize],
             begun: vec![0; size as usize],
-            agreements,
-            ended: BTreeSet::new(),
-            revoked: BTreeSet::new(),
-            revokers: revokers.iter().copied().collect(),
+            ended: vec![0; size as usize],
             broken: None,
+            setting: Rc::new(setting),
+        };
+        if net.setting.at_once {
+            for me in 0..size {
+                for _ in 0..net.setting.agreements {
+                    net.happen(Event::Contribute(me));
+                }
+            }
         }
+        net
     }
 
     pub fn size(&self) -> u32 {
-        self.planes.len() as u32
+        self.setting.size
+    }
+
+    fn lives(&self, process: u32) -> bool {
+        self.alive & 1 << process != 0
     }
 
     /// Lives, and nobody holds it for dead.
     pub fn sound(&self, process: u32) -> bool {
-        self.alive[process as usize] && !self.accused.contains(&process)
+        self.alive & !self.accused & 1 << process != 0
     }
 
-    pub fn runs(&self, process: u32) -> bool {
-        self.alive[process as usize] && !self.planes[process as usize].is_fenced()
+    pub fn all_sound(&self) -> Vec<u32> {
+        (0..self.size()).filter(|process| self.sound(*process)).collect()
+    }
+
+    fn plane(&self, me: u32) -> &Plane {
+        &self.planes[me as usize].value
+    }
+
+    fn channel(&self, from: u32, to: u32) -> usize {
+        (from * self.size() + to) as usize
     }
 
     /// Everything that can happen now, but crashes and accusations, which the caller rations.
     pub fn possible(&self) -> Vec<Event> {
-        let mut events: Vec<Event> =
-            self.channels.keys().map(|(from, to)| Event::Deliver(*from, *to)).collect();
-        for me in (0..self.size()).filter(|me| self.runs(*me)) {
-            if self.begun[me as usize] < self.agreements {
+        let size = self.size();
+        let mut events = Vec::new();
+        for (at, channel) in self.channels.iter().enumerate() {
+            if channel.is_some() {
+                events.push(Event::Deliver(at as u32 / size, at as u32 % size));
+            }
+        }
+        for me in (0..size).filter(|me| self.lives(*me) && !self.plane(*me).is_fenced()) {
+            if u64::from(self.begun[me as usize]) < self.setting.agreements {
                 events.push(Event::Contribute(me));
             }
-            if self.revokers.contains(&me) {
+            if self.revokers & 1 << me != 0 {
                 events.push(Event::Revoke(me));
             }
-            for other in 0..self.size() {
-                if !self.sound(other)
-                    && other != me
-                    && (!self.alive[other as usize] || self.accused.contains(&other))
-                    && self.sound(me)
-                    && !self.detected.contains(&(me, other))
-                    && !self.planes[me as usize].dead().contains(other)
-                {
-                    events.push(Event::Detect(me, other));
-                }
+            if !self.sound(me) {
+                continue;
             }
+            let dead = self.plane(me).dead();
+            let unknown =
+                (1..size).map(|step| (me + step) % size).filter(|other| !dead.contains(*other));
+            let watched = if self.setting.all_detect { size as usize } else { 1 };
+            let found = unknown.take(watched).filter(|other| !self.sound(*other));
+            events.extend(found.map(|other| Event::Detect(me, other)));
         }
         events
     }
 
     /// Number of ways in which frames can be lost when `process` dies now.
     pub fn losses(&self, process: u32) -> u32 {
-        let of = |to| self.channels.get(&(process, to)).map_or(0, VecDeque::len) as u32 + 1;
-        (0..self.size()).map(of).product()
+        let of =
+            |to| self.channels[self.channel(process, to)].as_ref().map_or(0, |one| one.value.len());
+        (0..self.size()).map(|to| of(to) as u32 + 1).product()
     }
 
-    pub fn happen(&mut self, event: Event) {
-        let acting = match event {
+    /// Lets it happen; whether anybody could see that it did: a frame was sent, something was reported.
+    pub fn happen(&mut self, event: Event) -> bool {
+        let (me, act): (u32, Act) = match event {
             Event::Deliver(from, to) => {
-                let queue = self.channels.get_mut(&(from, to)).expect("a frame is there");
-                let frame = queue.pop_front().expect("empty channels are removed");
-                if queue.is_empty() {
-                    self.channels.remove(&(from, to));
+                let at = self.channel(from, to);
+                let mut frames = self.channels[at].take().expect("a frame is there").value.clone();
+                let frame = frames.pop_front().expect("empty channels are none");
+                if !frames.is_empty() {
+                    self.channels[at] =
+                        Some(Rc::new(Hashed { hash: hash_of(&frames), value: frames }));
                 }
-                self.planes[to as usize].receive(from, &frame, 0);
-                to
+                (to, Box::new(move |plane| plane.receive(from, &frame, 0)))
             }
             Event::Crash(process, mut loss) => {
-                self.alive[process as usize] = false;
-                for to in 0..self.size() {
-                    if let Some(queue) = self.channels.get_mut(&(process, to)) {
-                        let ways = queue.len() as u32 + 1;
-                        queue.truncate(queue.len() - (loss % ways) as usize);
+                self.alive &= !(1 << process);
+                for other in 0..self.size() {
+                    let at = self.channel(process, other);
+                    if let Some(channel) = self.channels[at].take() {
+                        let mut frames = channel.value.clone();
+                        let ways = frames.len() as u32 + 1;
+                        frames.truncate(frames.len() - (loss % ways) as usize);
                         loss /= ways;
+                        if !frames.is_empty() {
+                            self.channels[at] =
+                                Some(Rc::new(Hashed { hash: hash_of(&frames), value: frames }));
+                        }
                     }
+                    let at = self.channel(other, process);
+                    self.channels[at] = None;
                 }
-                self.channels.retain(|(_, to), queue| *to != process && !queue.is_empty());
-                return;
+                return true;
             }
-            Event::Detect(me, other) | Event::Accuse(me, other) => {
-                if let Event::Accuse(..) = event {
-                    self.accused.insert(other);
-                }
-                self.detected.insert((me, other));
-                self.planes[me as usize].failed(other, 0);
-                me
+            Event::Detect(me, other) => (me, Box::new(move |plane| plane.failed(other, 0))),
+            Event::Accuse(other, me) => {
+                self.accused |= 1 << other;
+                (me, Box::new(move |plane| plane.failed(other, 0)))
             }
             Event::Contribute(me) => {
-                let seq = self.begun[me as usize];
+                let seq = u64::from(self.begun[me as usize]);
                 self.begun[me as usize] += 1;
                 // Odd ranks acknowledge what they know.
-                let plane = &mut self.planes[me as usize];
-                let acknowledged = if me % 2 == 1 { plane.dead().clone() } else { RankSet::new() };
-                plane.agree(
-                    KEY,
-                    seq,
-                    Contribution { flag: flag_of(me, seq), highest: u64::from(me), acknowledged },
-                    0,
-                );
-                me
+                let acknowledged =
+                    if me % 2 == 1 { self.plane(me).dead().clone() } else { RankSet::new() };
+                let mine =
+                    Contribution { flag: flag_of(me, seq), highest: u64::from(me), acknowledged };
+                (me, Box::new(move |plane| plane.agree(KEY, seq, mine, 0)))
             }
             Event::Revoke(me) => {
-                self.revokers.remove(&me);
-                self.revoked.insert(me);
-                self.planes[me as usize].revoke(KEY, Scope::All, 0);
-                me
+                self.revokers &= !(1 << me);
+                self.revoked |= 1 << me;
+                (
+                    me,
+                    Box::new(move |plane| {
+                        plane.revoke(KEY, Scope::All, 0);
+                    }),
+                )
             }
         };
-        self.planes[acting as usize].tick(0);
-        self.effects(acting);
+        let mut plane = self.planes[me as usize].value.clone();
+        act(&mut plane);
+        plane.tick(0);
+        let mut seen = false;
+        while let Some(effect) = plane.poll_effect() {
+            seen = true;
+            self.effect(me, effect);
+        }
+        self.planes[me as usize] = Rc::new(Hashed { hash: hash_of(&plane), value: plane });
+        seen
     }
 
-    fn effects(&mut self, me: u32) {
-        while let Some(effect) = self.planes[me as usize].poll_effect() {
-            match effect {
-                Effect::Send { to, bytes } => {
-                    if self.alive[to as usize] {
-                        self.channels.entry((me, to)).or_default().push_back(bytes);
-                    }
+    fn effect(&mut self, me: u32, effect: Effect) {
+        match effect {
+            Effect::Send { to, bytes } => {
+                // The first kind of frame is the failure notice.
+                if self.lives(to) && !(self.setting.mute && bytes[0] & 15 == 1) {
+                    let at = self.channel(me, to);
+                    let mut frames = self.channels[at]
+                        .take()
+                        .map_or_else(VecDeque::new, |one| one.value.clone());
+                    frames.push_back(bytes);
+                    self.channels[at] =
+                        Some(Rc::new(Hashed { hash: hash_of(&frames), value: frames }));
                 }
-                Effect::Failed(process) => {
-                    if self.sound(process) {
-                        self.break_law(format!(
-                            "{me} is told that {process} failed, but nobody said so"
-                        ));
-                    }
+            }
+            Effect::Failed(process) => {
+                if self.sound(process) {
+                    self.break_law(format!(
+                        "{me} is told that {process} failed, but nobody said so"
+                    ));
                 }
-                Effect::Revoked(..) => {
-                    if !self.revoked.insert(me) {
-                        self.break_law(format!("{me} is told twice of a revocation"));
-                    }
+            }
+            Effect::Revoked(..) => {
+                if self.revoked & 1 << me != 0 {
+                    self.break_law(format!("{me} is told twice of a revocation"));
                 }
-                Effect::Decided(decided) => {
-                    if !self.ended.insert((me, decided.seq)) {
-                        self.break_law(format!("{me} returns twice from {}", decided.seq));
-                    }
-                    self.check(me, &decided);
-                    self.returned.entry(decided.seq).or_default().push((me, decided));
+                self.revoked |= 1 << me;
+            }
+            Effect::Decided(decided) => {
+                let seq = decided.seq as usize;
+                if self.ended[me as usize] & 1 << seq != 0 {
+                    self.break_law(format!("{me} returns twice from {seq}"));
                 }
-                Effect::Fenced => {
-                    if self.sound(me) {
-                        self.break_law(format!("{me} is fenced, but nobody said that it failed"));
-                    }
+                self.ended[me as usize] |= 1 << seq;
+                self.check(me, &decided);
+                self.returned[seq].get_or_insert_with(|| Rc::new((me, decided)));
+            }
+            Effect::Fenced => {
+                if self.sound(me) {
+                    self.break_law(format!("{me} is fenced, but nobody said that it failed"));
                 }
             }
         }
@@ -219,7 +301,7 @@ impl Net {
 
     fn check(&mut self, me: u32, decided: &Decided) {
         let seq = decided.seq;
-        if let Some(other) = self.returned.get(&seq).and_then(|all| all.first())
+        if let Some(other) = self.returned[seq as usize].clone()
             && other.1 != *decided
         {
             self.break_law(format!(
@@ -236,58 +318,60 @@ impl Net {
         }
         // Everybody who is not in the failed set has contributed; nobody else's flag is in it.
         for process in 0..self.size() {
-            let bit = flag_of(process, seq);
-            let is_in = decided.flag & !bit == 0;
-            let has_begun = self.begun[process as usize] > seq;
+            let is_in = decided.flag & !flag_of(process, seq) == 0;
+            let has_begun = u64::from(self.begun[process as usize]) > seq;
             if (!decided.failed.contains(process) && !is_in) || (is_in && !has_begun) {
                 self.break_law(format!("the contribution of {process} to {decided:?}"));
             }
         }
     }
 
-    pub fn break_law(&mut self, what: String) {
-        self.broken.get_or_insert(what);
+    fn break_law(&mut self, what: String) {
+        self.broken.get_or_insert(what.into());
     }
 
     /// Nothing can happen any more: everything must have happened.
     pub fn check_end(&mut self) {
-        let sound: Vec<u32> = (0..self.size()).filter(|process| self.sound(*process)).collect();
+        let sound = self.all_sound();
         let dead: RankSet = (0..self.size()).filter(|process| !self.sound(*process)).collect();
-        let revoked = sound.iter().any(|process| self.revoked.contains(process));
+        let revoked = sound.iter().any(|process| self.revoked & 1 << process != 0);
         for process in sound {
-            let plane = &self.planes[process as usize];
-            let (known, accused) = (plane.dead().clone(), plane.is_fenced());
+            let plane = self.plane(process);
+            let (known, accused, counters) =
+                (plane.dead().clone(), plane.is_fenced(), plane.counters());
             if known != dead || accused {
                 self.break_law(format!("{process} knows of {known:?}, not {dead:?}"));
             }
-            if revoked && !self.revoked.contains(&process) {
+            if revoked && self.revoked & 1 << process == 0 {
                 self.break_law(format!("{process} is not told of the revocation"));
             }
-            for seq in 0..self.agreements {
-                if self.begun[process as usize] > seq && !self.ended.contains(&(process, seq)) {
-                    self.break_law(format!("{process} does not return from {seq}"));
-                }
+            if (1u32 << self.begun[process as usize]) - 1 != u32::from(self.ended[process as usize])
+            {
+                self.break_law(format!("{process} does not return: {:?}", self.plane(process)));
             }
-            let counters = self.planes[process as usize].counters();
             if counters.malformed > 0 {
                 self.break_law(format!("{process} holds a sound frame for malformed"));
             }
         }
     }
 
+    /// What everybody has come to: returned, revoked, dead.
+    pub fn outcome(&self) -> u64 {
+        let returned: Vec<_> =
+            self.returned.iter().map(|one| one.as_ref().map(|one| one.1.clone())).collect();
+        hash_of(&(self.alive, self.accused, self.revoked, &self.ended, returned))
+    }
+
     pub fn fingerprint(&self) -> u64 {
+        let living = |(me, plane): (usize, &Rc<Hashed<Plane>>)| {
+            if self.lives(me as u32) { plane.hash } else { 0 }
+        };
         let mut state = DefaultHasher::new();
-        for (me, plane) in self.planes.iter().enumerate() {
-            self.alive[me].hash(&mut state);
-            if self.alive[me] {
-                plane.hash(&mut state);
-            }
+        self.planes.iter().enumerate().map(living).for_each(|hash| hash.hash(&mut state));
+        for channel in &self.channels {
+            channel.as_ref().map_or(0, |one| one.hash).hash(&mut state);
         }
-        self.channels.hash(&mut state);
-        (&self.accused, &self.begun, &self.ended, &self.revoked, &self.revokers).hash(&mut state);
-        for decided in self.returned.values() {
-            decided.first().map(|one| &one.1).hash(&mut state);
-        }
+        (self.outcome(), self.revokers, &self.begun).hash(&mut state);
         state.finish()
     }
 }
