@@ -31,18 +31,24 @@ fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().ok_or("which scenario?")?;
     let seed = arguments.next().map_or(Ok(1), |text| text.parse())?;
-    match name.as_str() {
-        "sizes" => sizes(&World::init()?.comm()),
-        "calls" => calls(&World::init()?.comm()),
-        "order" => order(&World::init()?.comm(), seed),
-        "mistakes" => mistakes(&World::init()?.comm()),
-        "threads" => threads(&World::init_multiple()?),
-        "wildcards" => wildcards(World::init()?),
-        "random_kill" => random_kill(World::init()?, seed),
-        "quiet_exit" => quiet_exit(World::init()?),
-        "dead_buffer" => dead_buffer(World::init()?),
-        other => Err(format!("there is no scenario {other:?}").into()),
+    if name == "threads" {
+        let world = World::init_multiple()?;
+        threads(&world)?;
+        return Ok(world.finalize()?);
     }
+    let world = World::init()?;
+    match name.as_str() {
+        "sizes" => sizes(&world.comm()),
+        "calls" => calls(&world.comm()),
+        "order" => order(&world.comm(), seed),
+        "mistakes" => mistakes(&world.comm()),
+        "wildcards" => wildcards(&world),
+        "random_kill" => random_kill(&world, seed),
+        "quiet_exit" => quiet_exit(&world),
+        "dead_buffer" => dead_buffer(&world),
+        other => Err(format!("there is no scenario {other:?}").into()),
+    }?;
+    Ok(world.finalize()?)
 }
 
 /// Each size, both ways at once with every other rank, by every mode that has a call.
@@ -296,7 +302,7 @@ fn await_failure(world: &World, rank: u32) -> Result<(), Error> {
 
 /// Wildcard receives when a possible sender dies (seed 003 §17.6; ULFM): blocking ones end, non-blocking ones are pending
 /// until acknowledged, then they work again.
-fn wildcards(world: World) -> Outcome {
+fn wildcards(world: &World) -> Outcome {
     let comm = world.comm();
     let (me, n) = (comm.rank(), comm.size());
     let victim = n - 1;
@@ -310,7 +316,7 @@ fn wildcards(world: World) -> Outcome {
         let mut token = [0u8];
         comm.recv(&mut token, 0, 4)?;
         comm.send(&token, 0, 5)?;
-        return Ok(world.finalize()?);
+        return Ok(());
     }
     let status = comm.probe(victim, 1)?;
     assert_eq!(status.bytes, 1);
@@ -318,7 +324,7 @@ fn wildcards(world: World) -> Outcome {
     comm.scope(|scope| {
         let mut receive = scope.irecv(&mut inbox, Source::Any, 5)?;
         comm.send(&[1u8], victim, 2)?;
-        await_failure(&world, victim)?;
+        await_failure(world, victim)?;
         assert_eq!(receive.wait(), Err(Error::ProcFailedPending));
         let mut other = [0u8];
         assert_eq!(comm.recv(&mut other, Source::Any, 6), Err(Error::ProcFailed { rank: victim }));
@@ -339,12 +345,12 @@ fn wildcards(world: World) -> Outcome {
         }
         Ok::<(), Error>(())
     })??;
-    Ok(world.finalize()?)
+    Ok(())
 }
 
 /// Everybody exchanges with everybody; one rank dies at a moment that the seed chooses. Every operation ends, and the
 /// living get every message of the living.
-fn random_kill(world: World, seed: u64) -> Outcome {
+fn random_kill(world: &World, seed: u64) -> Outcome {
     let comm = world.comm();
     let (me, n) = (comm.rank(), comm.size());
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -385,12 +391,12 @@ fn random_kill(world: World, seed: u64) -> Outcome {
     if me == victim {
         die(); // was faster than its own death
     }
-    await_failure(&world, victim)?;
-    Ok(world.finalize()?)
+    await_failure(world, victim)?;
+    Ok(())
 }
 
 /// A rank that exits with success but without finalizing is a failure like a kill.
-fn quiet_exit(world: World) -> Outcome {
+fn quiet_exit(world: &World) -> Outcome {
     let comm = world.comm();
     let victim = comm.size() - 1;
     if comm.rank() == victim {
@@ -398,11 +404,11 @@ fn quiet_exit(world: World) -> Outcome {
     }
     let error = comm.recv(&mut [0u8], victim, 0).unwrap_err();
     assert_eq!(error, Error::ProcFailed { rank: victim });
-    Ok(world.finalize()?)
+    Ok(())
 }
 
 /// Law 2: a receive that ended in error is never written again, however long one looks.
-fn dead_buffer(world: World) -> Outcome {
+fn dead_buffer(world: &World) -> Outcome {
     const LEN: usize = 64 << 20;
     let comm = world.comm();
     let (me, victim) = (comm.rank(), comm.size() - 1);
@@ -433,5 +439,5 @@ fn dead_buffer(world: World) -> Outcome {
         inbox.iter().all(|&byte| byte == 0xca),
         "the buffer was written after the receive had ended"
     );
-    Ok(world.finalize()?)
+    Ok(())
 }

@@ -1,10 +1,12 @@
-//! The main job: processes exchange verified messages, one of them is killed in the middle of large transfers, the rest
-//! see `ProcFailed`, go on among themselves, and finish.
+//! The main job: processes exchange verified messages, one of them is killed in the middle of large transfers. The rest see
+//! `ProcFailed`, go on among themselves, then revoke the communicator, agree, shrink it, and finish the computation on what is
+//! left.
 //!
-//! `ironweave run -n 4 survive [--megabytes N] [--rounds N]`: rank 0 kills the highest rank with SIGKILL after a few
-//! rounds. Each survivor prints a line `survivor …` that `ci/demo` turns into a table.
+//! `ironweave run -n 4 survive [--megabytes N] [--rounds N]`: rank 0 kills the highest rank with SIGKILL after a third of the
+//! rounds; the repair comes two rounds later. Each survivor prints a line `survivor …` that `ci/demo` turns into a table,
+//! and lines `event …` for `iw-timeline`.
 
-use ironweave::{Comm, Error, Request, World};
+use ironweave::{Comm, Error, Op, Request, World};
 use std::error::Error as StdError;
 use std::time::Duration;
 
@@ -150,17 +152,74 @@ fn argument(name: &str, default: u64) -> Result<u64, Box<dyn StdError>> {
     }
 }
 
+/// What the repair of the communicator took.
+struct Repair {
+    /// From the first `revoke` anywhere to this rank's knowing of it.
+    revoke_ns: u64,
+    agree_ns: u64,
+    shrink_ns: u64,
+    comm: Comm,
+}
+
+/// Revoke, agree, shrink. Rank 0 revokes; the others wait for a message that never comes, and are interrupted.
+fn repair(comm: &Comm, story: &mut Story) -> Result<Repair, Box<dyn StdError>> {
+    let me = comm.rank();
+    let started = if me == 0 {
+        let now = story.note("revoke");
+        comm.revoke()?;
+        now
+    } else {
+        let end = comm.recv(&mut [0u8], 0, 11);
+        if end != Err(Error::Revoked) {
+            return Err(format!("expected to be interrupted by a revoke, got {end:?}").into());
+        }
+        story.note("revoked")
+    };
+    let revoked = now();
+    let agreed = comm.agree(!(1 << me))?;
+    let after_agree = story.note("agreed");
+    let whole = comm.shrink()?;
+    let after_shrink = story.note("shrunk");
+    // When the revoke began is known to rank 0 only; everybody has the same clock.
+    let mut began = [started];
+    whole.bcast(&mut began, 0)?;
+    let expected = (0..comm.size() - 1).fold(!0, |flag: u64, rank| flag & !(1 << rank));
+    if agreed.flag != expected {
+        return Err(format!("agreed on {:x}, expected {expected:x}", agreed.flag).into());
+    }
+    Ok(Repair {
+        revoke_ns: revoked.saturating_sub(began[0]),
+        agree_ns: after_agree - revoked,
+        shrink_ns: after_shrink - after_agree,
+        comm: whole,
+    })
+}
+
+/// What happened to this rank, and when.
+struct Story {
+    rank: u32,
+    events: Vec<(u64, u32, &'static str)>,
+}
+
+impl Story {
+    fn note(&mut self, what: &'static str) -> u64 {
+        let at = now();
+        self.events.push((at, self.rank, what));
+        at
+    }
+}
+
 fn main() -> Result<(), Box<dyn StdError>> {
     let words = (argument("--megabytes", 16)? as usize) << 17;
     let rounds = argument("--rounds", 12)?;
     let world = World::init()?;
     let comm = world.comm();
     let (me, n) = (comm.rank(), comm.size());
-    if n < 3 {
-        return Err("at least three processes are needed: one to die, two to go on".into());
+    if !(3..=64).contains(&n) {
+        return Err("3 to 64 processes are needed: one to die, at least two to go on".into());
     }
     let victim = n - 1;
-    let kill_round = rounds / 3;
+    let (kill_round, repair_round) = (rounds / 3, rounds / 3 + 2);
 
     // Rank 0 is the assassin: it needs to know whom, and tells the others when.
     let mut victim_pid = [0u32];
@@ -171,10 +230,16 @@ fn main() -> Result<(), Box<dyn StdError>> {
     }
 
     let mut report = Report::default();
+    let mut story = Story { rank: me, events: Vec::new() };
     let mut assassin = None;
     let mut partners: Vec<_> =
         (0..n).filter(|&rank| rank != me).map(|rank| Partner::new(rank, words)).collect();
-    for round in 0..rounds {
+    let progress = |round: u64, comm: &Comm, living: usize| {
+        if comm.rank() == 0 {
+            println!("progress round {} of {rounds}, {living} of {n} processes live", round + 1);
+        }
+    };
+    for round in 0..repair_round {
         if me == 0 && round == kill_round {
             // From beside, while this process is in the middle of the transfers of this round.
             let pid = i32::try_from(victim_pid[0])?;
@@ -186,13 +251,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
             }));
         }
         exchange(&comm, round, &mut partners, &mut report)?;
-        if me == 0 {
-            println!(
-                "progress round {} of {rounds}, {} of {n} processes live",
-                round + 1,
-                partners.len() + 1
-            );
-        }
+        progress(round, &comm, partners.len() + 1);
     }
     let mut killed_at = match assassin {
         Some(assassin) => assassin.join().map_err(|_| "the assassin panicked")??,
@@ -201,6 +260,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
 
     // Tell when the shot fell, so that everybody can say how long it took to know.
     if me == 0 {
+        story.events.push((killed_at, victim, "killed"));
         for partner in &partners {
             comm.send(&[killed_at], partner.rank, 10)?;
         }
@@ -210,17 +270,42 @@ fn main() -> Result<(), Box<dyn StdError>> {
         killed_at = at[0];
     }
     let detected = report.detected_at.ok_or("the failure was never seen")?;
+    story.events.push((detected, me, "detected"));
+
+    // The repair, and the rest of the computation on what is left.
+    let Repair { revoke_ns, agree_ns, shrink_ns, comm: rest } = repair(&comm, &mut story)?;
+    if rest.size() != n - 1 {
+        return Err(format!("{} processes are left of {n}", rest.size()).into());
+    }
+    let mut partners: Vec<_> = (0..rest.size())
+        .filter(|&rank| rank != rest.rank())
+        .map(|rank| Partner::new(rank, words))
+        .collect();
+    for round in repair_round..rounds {
+        exchange(&rest, round, &mut partners, &mut report)?;
+        progress(round, &rest, partners.len() + 1);
+    }
+    let mut wrong = [0];
+    rest.allreduce(&[report.wrong_words], &mut wrong, Op::SUM)?;
+    story.note("finished");
+
     println!(
-        "survivor rank={me} detected_us={} ended={} bytes_before={} bytes_after={} wrong_words={}",
+        "survivor rank={me} detected_us={} ended={} revoke_us={} agree_us={} shrink_us={} bytes_before={} bytes_after={} wrong_words={}",
         detected.saturating_sub(killed_at) / 1000,
         report.ended,
+        revoke_ns / 1000,
+        agree_ns / 1000,
+        shrink_ns / 1000,
         report.bytes_before,
         report.bytes_after,
         report.wrong_words
     );
+    for (at, rank, what) in story.events {
+        println!("event at={at} rank={rank} what={what}");
+    }
     world.finalize()?;
-    if report.wrong_words > 0 {
-        return Err(format!("{} words arrived wrong", report.wrong_words).into());
+    if wrong[0] > 0 {
+        return Err(format!("{} words arrived wrong", wrong[0]).into());
     }
     Ok(())
 }

@@ -8,8 +8,10 @@
 use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Result, Scope, lend};
+use ironweave_core::CommHandle;
 use ironweave_pml::ob1::{CommId, MessageId, Mode, Started};
 use std::fmt;
+use std::sync::Arc;
 use zerocopy::IntoBytes as _;
 
 /// A communicator: an ordered group of processes and a space of messages of its own.
@@ -20,17 +22,50 @@ pub struct Comm<T: Threading = Single> {
     id: CommId,
     rank: u32,
     size: u32,
+    shared: Arc<Shared<T>>,
+}
+
+/// What all clones of a communicator have in common. It is freed with the last of them.
+struct Shared<T: Threading> {
+    handle: T::Handle,
+    comm: CommHandle,
+    /// The world's own is not freed.
+    owned: bool,
+}
+
+impl<T: Threading> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if self.owned {
+            // After a panic inside the library, or when the world is over, there is nothing left to free.
+            let _ = self.handle.with(|engine| Ok(engine.free(self.comm)?));
+        }
+    }
 }
 
 impl<T: Threading> Clone for Comm<T> {
     fn clone(&self) -> Self {
-        Comm { handle: self.handle.clone(), id: self.id, rank: self.rank, size: self.size }
+        let shared = Arc::clone(&self.shared);
+        Comm { handle: self.handle.clone(), id: self.id, rank: self.rank, size: self.size, shared }
     }
 }
 
 impl<T: Threading> Comm<T> {
-    pub(crate) fn new(handle: T::Handle, id: CommId, rank: u32, size: u32) -> Self {
-        Comm { handle, id, rank, size }
+    /// The communicator that the core knows as `comm`; `owned`: it is freed with its last clone.
+    pub(crate) fn new(handle: T::Handle, comm: CommHandle, owned: bool) -> Result<Self> {
+        let (id, rank, size) = handle.with(|engine| {
+            let size = match engine.remote_group(comm)? {
+                Some(remote) => remote.len(),
+                None => engine.group(comm)?.len(),
+            };
+            Ok((engine.point_to_point(comm)?, engine.rank(comm)?, size))
+        })?;
+        let shared = Arc::new(Shared { handle: handle.clone(), comm, owned });
+        Ok(Comm { handle, id, rank, size, shared })
+    }
+
+    /// How the core knows it.
+    pub(crate) fn core(&self) -> CommHandle {
+        self.shared.comm
     }
 
     pub(crate) fn handle(&self) -> &T::Handle {
@@ -256,27 +291,6 @@ impl<T: Threading> Comm<T> {
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env, T>) -> R,
     {
         Scope::run(self, body)
-    }
-
-    /// Ranks of this communicator known to have failed, in the order in which this process learned of them
-    /// (`MPIX_Comm_get_failed`). Looks for news first; does not block.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`](crate::Error).
-    pub fn failed(&self) -> Result<Vec<u32>> {
-        self.handle.with(|engine| {
-            engine.progress();
-            Ok(engine.pml.failed_ranks(self.id).to_vec())
-        })
-    }
-
-    /// Acknowledges the failures known now, so that wildcard receives work again (`MPIX_Comm_ack_failed`). Returns how
-    /// many of [`failed`](Self::failed) that covers.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`](crate::Error).
-    pub fn ack_failed(&self) -> Result<usize> {
-        self.handle.with(|engine| Ok(engine.pml.ack_failed(self.id)))
     }
 
     /// Cancels a receive that no longer makes sense; it still has to be finished.

@@ -1,4 +1,5 @@
-//! One process's whole stack: the PML over its rails, the job it belongs to, and what it knows of failures.
+//! One process's whole stack: the core (PML, communicators, control plane) with what it must not know: a clock, the job the
+//! process belongs to, and where news of failures come from.
 //!
 //! Single-threaded; who may call it when is decided in [`crate::threading`]. Failure knowledge is looked at in every
 //! [`Engine::progress`], for the price of one cached word (blueprint, "Failure knowledge"): the launcher's liveness
@@ -9,9 +10,11 @@ use crate::open;
 use crate::rails::Rail;
 use crate::{Error, Result};
 use ironweave_btl::{Cause, Fault, Peer, Scope, decode_addresses};
-use ironweave_ft::{FailureList, How, Source as Told};
-use ironweave_pml::ob1::{CommId, CommSpec, Ob1, PmlError, ReqId};
+use ironweave_core::Core;
+use ironweave_ft::{FailureList, How, Nanos, Source as Told};
+use ironweave_pml::ob1::{Ob1, PmlError, ReqId};
 use ironweave_rte::{Job, liveness};
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 /// The key under which each process publishes its rails' addresses.
@@ -21,10 +24,11 @@ const HEAL: Duration = Duration::from_millis(50);
 
 /// The stack of one process.
 pub struct Engine {
-    pub(crate) pml: Ob1<Rail>,
+    core: Core<Rail>,
     pub(crate) job: Job,
     pub(crate) failures: FailureList,
-    pub(crate) world: CommId,
+    /// The beginning of the core's time.
+    origin: Instant,
     /// How many entries of the liveness page were read.
     page: usize,
     /// The page's version when it was last looked at.
@@ -32,6 +36,8 @@ pub struct Engine {
     /// Polls before a waiting process offers its core to others.
     pub(crate) spin: u32,
     finalized: bool,
+    /// Some process has finalized and left.
+    departed: bool,
     watchdog: Option<Duration>,
     /// Suspects nobody has judged yet, and since when.
     suspected: Vec<(Peer, Scope, Instant)>,
@@ -45,19 +51,19 @@ impl Engine {
     /// Joins the job, opens the transports, and exchanges addresses: the one fence of a job's life.
     pub(crate) fn start() -> Result<Engine> {
         let mut job = Job::join()?;
-        let mut pml = open::pml(&job)?;
+        let pml = open::pml(&job)?;
         job.publish(ADDRESSES, &ironweave_btl::encode_addresses(&pml.addresses()))?;
         job.fence()?;
-        let group = (0..job.size()).map(Peer).collect();
-        let world = pml.add_comm(CommSpec::intra(0, 0, job.rank(), group))?;
+        let core = Core::new(pml, open::core(&job)?, 0)?;
         let mut engine = Engine {
-            pml,
-            world,
+            core,
+            origin: Instant::now(),
             failures: FailureList::default(),
             page: 0,
             version: 0,
             spin: open::spin(&job),
             finalized: false,
+            departed: false,
             watchdog: open::watchdog(),
             suspected: Vec::new(),
             healed: Instant::now(),
@@ -71,17 +77,49 @@ impl Engine {
     /// Moves everything that can move, and looks at what is known of failures. Returns how much happened.
     #[inline]
     pub(crate) fn progress(&mut self) -> usize {
-        let events = self.pml.progress();
+        let clock = self.clock();
+        let events = self.core.progress(clock);
+        if self.core.has_news() {
+            self.learn_from_core();
+        }
         if self.job.liveness().version() != self.version {
             self.learn_from_launcher();
         }
-        if self.pml.has_suspects() || !self.suspected.is_empty() {
+        if self.core.pml.has_suspects() || !self.suspected.is_empty() {
             self.judge();
         }
-        if self.pml.has_lost_rails() {
+        if self.core.pml.has_lost_rails() {
             self.heal();
         }
         events
+    }
+
+    /// The time, as the core counts it.
+    pub(crate) fn now(&self) -> Nanos {
+        nanos(self.origin)
+    }
+
+    /// The clock, for calls that ask it only when they have to.
+    pub(crate) fn clock(&self) -> impl FnOnce() -> Nanos + use<> {
+        let origin = self.origin;
+        move || nanos(origin)
+    }
+
+    /// Looks up addresses that the core wants, and notes failures that other processes told it of.
+    #[cold]
+    fn learn_from_core(&mut self) {
+        for peer in self.core.take_wanted() {
+            if let Err(error) = self.resolve(peer) {
+                // Only the transports' own knowledge can say more; what waits for the peer must not wait for ever.
+                tracing::warn!(%peer, %error, "no address");
+                self.core.pml.unreachable(peer);
+            }
+        }
+        for process in self.core.take_failures() {
+            if self.failures.record(process, How::Gone, Told::Told) {
+                tracing::info!(process, "process failed, others say");
+            }
+        }
     }
 
     /// Reads the new entries of the liveness page.
@@ -104,7 +142,7 @@ impl Engine {
     /// gives up on reaching it, so that nothing waits for ever (law 1), without holding it for dead (law 3).
     #[cold]
     fn judge(&mut self) {
-        let told: Vec<Fault> = self.pml.suspects().collect();
+        let told: Vec<Fault> = self.core.pml.suspects().collect();
         for fault in told {
             let Some(peer) = fault.peer else {
                 tracing::warn!(%fault, "a rail of this process is lost");
@@ -112,15 +150,18 @@ impl Engine {
             };
             if fault.is_proof() {
                 self.proc_failed(peer.0, How::Gone, Told::Transport);
-            } else if fault.cause == Cause::Finalized || !self.job.liveness().is_kept() {
-                self.pml.unreachable(peer);
+            } else if fault.cause == Cause::Finalized {
+                self.departed = true;
+                self.core.pml.unreachable(peer);
+            } else if !self.job.liveness().is_kept() {
+                self.core.pml.unreachable(peer);
             } else if fault.scope >= Scope::Rail && self.failures.suspect(peer.0) {
                 tracing::debug!(%fault, "suspect");
                 self.suspected.push((peer, fault.scope, Instant::now()));
             }
         }
         let patience = self.patience;
-        let (pml, failures) = (&mut self.pml, &mut self.failures);
+        let (pml, failures) = (&mut self.core.pml, &mut self.failures);
         self.suspected.retain(|(peer, scope, since)| {
             if *scope == Scope::Rail && !pml.is_cut_off(*peer) {
                 tracing::info!(%peer, "can be reached again");
@@ -141,7 +182,7 @@ impl Engine {
     fn heal(&mut self) {
         if self.healed.elapsed() >= HEAL {
             self.healed = Instant::now();
-            self.pml.heal();
+            self.core.pml.heal();
         }
     }
 
@@ -149,7 +190,8 @@ impl Engine {
     fn proc_failed(&mut self, process: u32, how: How, told: Told) {
         if process != self.job.rank() && self.failures.record(process, how, told) {
             tracing::info!(process, %how, ?told, "process failed");
-            self.pml.proc_failed(Peer(process));
+            let now = self.now();
+            self.core.proc_failed(process, now);
         }
     }
 
@@ -160,7 +202,7 @@ impl Engine {
         mut call: impl FnMut(&mut Ob1<Rail>) -> std::result::Result<R, PmlError>,
     ) -> Result<R> {
         loop {
-            match call(&mut self.pml) {
+            match call(&mut self.core.pml) {
                 Ok(done) => return Ok(done),
                 Err(PmlError::Unresolved(peer)) => self.resolve(peer)?,
                 Err(error) => return Err(error.into()),
@@ -177,16 +219,16 @@ impl Engine {
             // It died before it published; its failure is, or will be, on the page.
             None => Vec::new(),
         };
-        self.pml.add_peer(peer, &addresses)?;
+        self.core.pml.add_peer(peer, &addresses)?;
         Ok(())
     }
 
     /// The end of a request; `None` while it is under way.
     #[inline]
     pub(crate) fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
-        match self.pml.take_done(request) {
+        match self.core.pml.take_done(request) {
             Some(status) => Some(Ok(status.into())),
-            None if self.pml.is_complete(request) => self.poll_rare(request),
+            None if self.core.pml.is_complete(request) => self.poll_rare(request),
             None => None,
         }
     }
@@ -194,7 +236,7 @@ impl Engine {
     /// Sends, errors, cancellations: whatever the short cut for receives does not know.
     #[cold]
     fn poll_rare(&mut self, request: ReqId) -> Option<Result<Status>> {
-        let completion = self.pml.test(request)?;
+        let completion = self.core.pml.test(request)?;
         match completion.result {
             Ok(()) => Some(Ok(completion.status.into())),
             Err(error) => Some(Err(error.into())),
@@ -205,7 +247,7 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn wait_for(&mut self, request: ReqId) -> Result<Status> {
         // The usual end, apart: its status goes to the caller in registers.
-        match self.pml.take_done(request) {
+        match self.core.pml.take_done(request) {
             Some(status) => Ok(status.into()),
             None => self.wait_long(request),
         }
@@ -247,16 +289,34 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::finalize`] was called.
+    pub(crate) fn is_finalized(&self) -> bool {
+        self.finalized
+    }
+
     /// Says good-bye: waits until what was sent is out of this process's hands, and leaves the job. Never waits for a
     /// dead peer.
     pub(crate) fn finalize(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.finalized, true) {
             return Ok(());
         }
+        self.part_together();
         self.wait(|engine| (engine.pml.unflushed() == 0).then_some(()));
-        self.pml.depart();
+        self.core.pml.depart();
         self.wait(|engine| (engine.pml.unflushed() == 0).then_some(()));
         Ok(self.job.finalize()?)
+    }
+
+    /// Waits until every living process has come to the end: whoever leaves first takes along answers that agreements of others
+    /// may still need (law 7). An agreement on nothing; one process that has left proves that it is decided.
+    fn part_together(&mut self) {
+        let (world, now) = (self.core.world(), self.now());
+        if self.job.size() == 1 || self.core.is_fenced() {
+            return;
+        }
+        // The world's communicator is there until the end.
+        let Ok(task) = self.core.iagree(world, 0, now) else { return };
+        self.wait(|engine| (engine.core.test(task).is_some() || engine.departed).then_some(()));
     }
 
     /// Everything a person needs to see why nothing moves.
@@ -265,13 +325,35 @@ impl Engine {
         let mut text = String::new();
         let rank = self.job.rank();
         // Writing to a string cannot fail.
-        let _ = self.pml.dump(&mut text);
+        let _ = self.core.dump(&mut text);
         eprintln!(
             "ironweave watchdog: rank {rank} has waited in vain; failed: {:?}, suspects: {:?}\n{text}",
             self.failures.since(0).map(|failed| failed.process).collect::<Vec<_>>(),
             self.failures.suspects().collect::<Vec<_>>(),
         );
     }
+}
+
+/// Calls that need neither clock nor job go to the core.
+impl Deref for Engine {
+    type Target = Core<Rail>;
+
+    #[inline]
+    fn deref(&self) -> &Core<Rail> {
+        &self.core
+    }
+}
+
+impl DerefMut for Engine {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core<Rail> {
+        &mut self.core
+    }
+}
+
+/// Nanoseconds since `origin`.
+fn nanos(origin: Instant) -> Nanos {
+    origin.elapsed().as_nanos() as Nanos
 }
 
 /// How a process waits: polls for a while, then offers its core to others between polls.

@@ -1,6 +1,8 @@
 //! What a call of this crate can answer instead of success.
 
 use ironweave_btl::Fault;
+use ironweave_coll::CollError;
+use ironweave_core::CoreError;
 use ironweave_pml::ob1::PmlError;
 use ironweave_rte::RteError;
 
@@ -66,6 +68,16 @@ pub enum Error {
         /// The process, by its rank in the world.
         process: u32,
     },
+    /// Another member could not go on with its part of a collective operation, though nobody is known to have failed: a
+    /// link was given up.
+    #[error("another member gave the operation up")]
+    Interrupted,
+    /// The others hold this process for failed and have excluded it for good: all it can do is to stop (law 4).
+    #[error("this process was excluded by the others")]
+    Fenced,
+    /// Arguments that are wrong or do not fit each other: which, and why (`MPI_ERR_ARG` and its kin).
+    #[error("{0}")]
+    Argument(String),
     /// A transport could not be opened or is broken.
     #[error("transport: {0}")]
     Transport(String),
@@ -78,6 +90,55 @@ pub enum Error {
     /// Not supported here (`MPI_ERR_UNSUPPORTED_OPERATION`).
     #[error("not supported: {0}")]
     Unsupported(&'static str),
+}
+
+impl Error {
+    /// Whether a failure or somebody's revocation interrupted the operation, so that recovery is the answer: see
+    /// [`guide`](crate::guide).
+    #[must_use]
+    pub const fn is_interruption(&self) -> bool {
+        matches!(
+            self,
+            Error::ProcFailed { .. }
+                | Error::ProcFailedPending
+                | Error::Revoked
+                | Error::Interrupted
+                | Error::Unreachable { .. }
+        )
+    }
+}
+
+impl From<CollError> for Error {
+    fn from(error: CollError) -> Self {
+        match error {
+            CollError::Pml(error) | CollError::Local(error) => error.into(),
+            CollError::InvalidRoot { root, size } => Error::InvalidRank { rank: root, size },
+            CollError::Invalid(bug) => Error::Transport(bug.to_string()),
+            error => Error::Argument(error.to_string()),
+        }
+    }
+}
+
+impl From<CoreError> for Error {
+    fn from(error: CoreError) -> Self {
+        match error {
+            CoreError::ProcFailed { rank } => Error::ProcFailed { rank },
+            CoreError::ProcFailedPending => Error::ProcFailedPending,
+            CoreError::Revoked => Error::Revoked,
+            CoreError::Interrupted => Error::Interrupted,
+            CoreError::Fenced => Error::Fenced,
+            CoreError::Collective(error) => error.into(),
+            CoreError::Pml(error) => error.into(),
+            error @ (CoreError::Group(_)
+            | CoreError::NoSuchComm
+            | CoreError::NoSuchTask
+            | CoreError::NoSuchKeyval
+            | CoreError::Callback(_)
+            | CoreError::WrongKind(_)
+            | CoreError::Argument(_)) => Error::Argument(error.to_string()),
+            error @ CoreError::Exhausted(_) => Error::Transport(error.to_string()),
+        }
+    }
 }
 
 impl From<RteError> for Error {

@@ -13,8 +13,8 @@ use std::mem::MaybeUninit;
 /// borrow of `bytes` ends.
 #[inline]
 pub(crate) unsafe fn payload(bytes: &[u8]) -> Payload {
-    // SAFETY: borrowed shared, hence valid and unwritten, until the engine gave it back, by this function's contract.
-    Payload::Contiguous(unsafe { SendRegion::new(bytes.as_ptr(), bytes.len()) })
+    // SAFETY: this function's contract.
+    Payload::Contiguous(unsafe { self::bytes(bytes) })
 }
 
 /// # Safety
@@ -56,4 +56,11 @@ impl<B> Lent<B> {
         // SAFETY: as in `get_mut`.
         unsafe { self.0.assume_init() }
     }
+}
+
+/// # Safety
+/// As [`payload`].
+pub(crate) unsafe fn bytes(bytes: &[u8]) -> SendRegion {
+    // SAFETY: borrowed shared, hence valid and unwritten, until the engine gave it back, by this function's contract.
+    unsafe { SendRegion::new(bytes.as_ptr(), bytes.len()) }
 }

@@ -33,13 +33,18 @@
 //! [`World::init`] gives a world for one thread, without any lock. [`World::init_multiple`] gives one that any thread may
 //! use at any time.
 
+mod collective;
 mod comm;
+mod create;
 mod engine;
 mod error;
+pub mod guide;
 mod lend;
 mod message;
 mod open;
 mod rails;
+mod recover;
+mod reduce;
 mod scope;
 mod threading;
 mod world;
@@ -47,6 +52,8 @@ mod world;
 pub use comm::{Comm, Message};
 pub use error::{Error, Result};
 pub use message::{Element, ElementMut, Source, Status, Tag};
+pub use recover::Agreed;
+pub use reduce::{Complex32, Complex64, LocatedF32, LocatedI32, Numeric, Op};
 pub use scope::{Persistent, Request, Scope};
 pub use threading::{Multiple, Single, Threading};
 pub use world::World;

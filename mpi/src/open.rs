@@ -5,8 +5,10 @@ use crate::{Error, Result};
 use ironweave_btl::{Loopback, Peer};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
+use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config, Ob1};
 use ironweave_rte::Job;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The PML of this process over the selected rails.
@@ -32,6 +34,18 @@ pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
         }
     }
     Ok(pml)
+}
+
+/// What the core over that PML needs to know.
+pub(crate) fn core(job: &Job) -> Result<ironweave_core::Config> {
+    let hosts: Option<Vec<u32>> = (0..job.size()).map(|rank| job.host_index(rank)).collect();
+    Ok(ironweave_core::Config {
+        me: Peer(job.rank()),
+        size: job.size(),
+        collectives: Arc::default(),
+        plane: PlaneConfig::default(),
+        hosts: hosts.map(Arc::from),
+    })
 }
 
 fn shm(job: &Job) -> Result<Shm> {

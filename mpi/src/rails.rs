@@ -10,7 +10,7 @@ use ironweave_btl_tcp::Tcp;
 use std::sync::Arc;
 
 /// One opened transport of any component.
-pub(crate) enum Rail {
+pub enum Rail {
     /// `self`.
     Loopback(Box<Loopback>),
     /// `shm`.

@@ -10,6 +10,7 @@ use crate::message::Status;
 use crate::{Error, Result};
 use crossbeam_queue::SegQueue;
 use ironweave_btl::memory::RecvRegion;
+use ironweave_core::{Output, TaskId};
 use ironweave_pml::ob1::{CommId, Mode, Payload, Source, Started, TagMatch};
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -104,6 +105,11 @@ pub trait Handle: Clone {
 
     /// Drives the engine until `done` has an answer.
     fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R>;
+
+    /// Drives the engine to the end of an operation of the core.
+    fn complete(&self, task: TaskId) -> Result<Output> {
+        self.wait(|engine| engine.test(task).map(|ended| ended.map_err(Error::from)))
+    }
 }
 
 /// An operation that was handed over: started, or in the queue.

@@ -8,8 +8,8 @@ use std::fmt;
 /// This process's membership of the job it was started in.
 ///
 /// Under `ironweave run`, or any launcher that speaks PMI-1, it is one rank of the job; without a launcher it is a job
-/// of one. Dropping the world finalizes it; only a panic, a signal or an exit without drop looks like a failure to the
-/// others.
+/// of one. A process that ends in any way without [`finalize`](World::finalize) has failed, for the others and for the
+/// launcher: so does one that returns early with an error, which leaves them a failure to recover from and not a hang.
 ///
 /// ```
 /// let world = ironweave::World::init()?;
@@ -65,8 +65,8 @@ impl World<Multiple> {
 impl<T: Threading> World<T> {
     fn start() -> Result<World<T>> {
         let engine = Engine::start()?;
-        let (id, rank, size) = (engine.world, engine.job.rank(), engine.job.size());
-        Ok(World { comm: Comm::new(T::Handle::new(engine), id, rank, size) })
+        let world = engine.world();
+        Ok(World { comm: Comm::new(T::Handle::new(engine), world, false)? })
     }
 
     /// The communicator of all processes of the job (`MPI_COMM_WORLD`).
@@ -114,13 +114,14 @@ impl<T: Threading> World<T> {
         self.comm.handle().with(|engine| {
             let mut text = String::new();
             // Writing to a string cannot fail.
-            let _ = engine.pml.dump(&mut text);
+            let _ = engine.dump(&mut text);
             Ok(text)
         })
     }
 
-    /// Leaves the job: waits until what this process sent is out of its hands (never for a dead process), says good-bye,
-    /// and tells the launcher that its exit is no failure (seed 003 §17.5.2). Communicators are of no use afterwards.
+    /// Leaves the job (`MPI_Finalize`): waits until all living processes have called it and what this one sent is out of its
+    /// hands (never for a dead process), says good-bye, and tells the launcher that its exit is no failure (seed 003
+    /// §17.5.2). Communicators are of no use afterwards.
     ///
     /// # Errors
     /// [`Error::Rte`](crate::Error) when the launcher is gone, [`Error::Poisoned`](crate::Error).
@@ -131,10 +132,11 @@ impl<T: Threading> World<T> {
 
 impl<T: Threading> Drop for World<T> {
     fn drop(&mut self) {
-        if !std::thread::panicking()
-            && let Err(error) = self.comm.handle().with(Engine::finalize)
-        {
-            tracing::warn!(%error, "finalize");
+        let unfinished = self.comm.handle().with(|engine| Ok(!engine.is_finalized()));
+        if unfinished == Ok(true) && !std::thread::panicking() {
+            tracing::warn!(
+                "a world is dropped that was not finalized: for the others this process has failed"
+            );
         }
     }
 }

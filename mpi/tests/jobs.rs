@@ -1,81 +1,23 @@
 //! End to end: real processes under the real launcher, over every transport, killed for real. What the ranks do and check
 //! is in `mpi/examples/scenarios.rs`.
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+mod support;
 
-/// How long a job may take before the watchdog calls it hung.
-const PATIENCE: Duration = Duration::from_secs(100);
+use std::process::Output;
+use support::{Job, SHM, TCP};
 
-/// The directory of this profile's programs, with the launcher and the scenarios built.
-fn programs() -> &'static PathBuf {
-    static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAMS.get_or_init(|| {
-        let test = std::env::current_exe().expect("a running test has a path");
-        let directory =
-            test.ancestors().nth(2).expect("tests are in target/PROFILE/deps").to_owned();
-        let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-        build.args([
-            "build",
-            "--quiet",
-            "-p",
-            "ironweave-rte",
-            "-p",
-            "ironweave",
-            "--bin",
-            "ironweave",
-        ]);
-        build.args(["--example", "scenarios"]);
-        if directory.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.status().expect("cargo runs").success(), "the programs cannot be built");
-        directory
-    })
-}
+/// Three links, all of them rails.
+const STRIPED: &[&str] = &["btl", "self,tcp", "btl_tcp_if_include", "lo", "btl_tcp_links", "3"];
 
-/// Runs a scenario; gives its output when it ended in time, a watchdog's dump otherwise.
+/// Runs a scenario.
 fn run(ranks: u32, parameters: &[&str], arguments: &[&str]) -> Output {
-    let mut command = Command::new(programs().join("ironweave"));
-    command.args(["run", "-n", &ranks.to_string()]);
-    for parameter in parameters.chunks(2) {
-        command.arg("--mca").args(parameter);
-    }
-    command.arg(programs().join("examples/scenarios")).args(arguments);
-    // Ranks that wait in vain say what they wait for, well before this test gives up on them.
-    command.env("IRONWEAVE_WATCHDOG", "40");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the launcher starts");
-    let since = Instant::now();
-    let mut hung = false;
-    while child.try_wait().expect("the launcher is this process's child").is_none() {
-        if since.elapsed() > PATIENCE {
-            hung = true;
-            child.kill().expect("the launcher is this process's child");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output().expect("the launcher's output can be read");
-    assert!(!hung, "{arguments:?} hung: {}", String::from_utf8_lossy(&output.stderr));
-    output
+    Job { ranks, parameters, program: "scenarios", arguments, tcp_from: None }.run()
 }
 
 /// Runs a scenario that must succeed.
 fn succeed(ranks: u32, parameters: &[&str], arguments: &[&str]) {
-    let output = run(ranks, parameters, arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{arguments:?} over {parameters:?}: {:?}\n{errors}",
-        output.status
-    );
+    Job { ranks, parameters, program: "scenarios", arguments, tcp_from: None }.succeed();
 }
-
-const SHM: &[&str] = &["btl", "self,shm"];
-const TCP: &[&str] = &["btl", "self,tcp", "btl_tcp_if_include", "lo"];
-const STRIPED: &[&str] = &["btl", "self,tcp", "btl_tcp_if_include", "lo", "btl_tcp_links", "3"];
 
 macro_rules! over_all {
     ($($test:ident: $ranks:literal $arguments:expr;)*) => {

@@ -1,7 +1,7 @@
 //! `iw-timeline`: a picture of a recovery, who learned what and when.
 //!
 //! Reads lines `event at=NANOSECONDS rank=RANK what=WORD` (others are passed over), by one clock, and writes an SVG: a row a
-//! rank, time from the first `killed` on, a mark for each event and a bar from each to the next of the same rank.
+//! rank, time from the first `killed` on (logarithmic), a mark for each event and a bar from each to the next of the same rank.
 
 use clap::Parser;
 use ironweave_benches::timeline::{Event, parse};
@@ -50,7 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn draw(options: &Options, events: &[Event], start: u64) -> Result<(), Box<dyn Error>> {
-    let micros = |at: u64| (at - start) as f64 / 1000.0;
+    // What happens within the first microsecond stands at its end: the axis is logarithmic.
+    let micros = |at: u64| ((at - start) as f64 / 1000.0).max(1.0);
     let mut kinds: Vec<&str> = Vec::new();
     for event in events {
         if !kinds.contains(&event.what.as_str()) {
@@ -61,7 +62,7 @@ fn draw(options: &Options, events: &[Event], start: u64) -> Result<(), Box<dyn E
     for event in events {
         rows.entry(event.rank).or_default().push(event);
     }
-    let end = events.last().map_or(1.0, |event| micros(event.at)).max(1.0) * 1.05;
+    let end = events.last().map_or(1.0, |event| micros(event.at)).max(10.0) * 1.3;
     let ranks = rows.keys().next_back().map_or(0, |rank| rank + 1);
     let height = 160 + 44 * ranks;
     let root = SVGBackend::new(&options.output, (1000, height)).into_drawing_area();
@@ -71,7 +72,7 @@ fn draw(options: &Options, events: &[Event], start: u64) -> Result<(), Box<dyn E
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..end, -0.7..f64::from(ranks) - 0.3)?;
+        .build_cartesian_2d((0.9..end).log_scale(), -0.7..f64::from(ranks) - 0.3)?;
     chart
         .configure_mesh()
         .disable_y_mesh()

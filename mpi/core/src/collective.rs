@@ -105,7 +105,7 @@ impl Collective {
     pub fn poll<B: Btl>(
         &mut self,
         core: &mut Core<B>,
-        now: Nanos,
+        now: impl FnOnce() -> Nanos,
     ) -> Option<Result<(), CoreError>> {
         if self.ended.is_none() {
             let Some(operation) = &mut self.operation else { return Some(Ok(())) };
@@ -122,7 +122,7 @@ impl Collective {
                 Poll::Ready(Err(error)) => self.ended = Some(error),
             }
         }
-        self.explain(core, now)
+        self.explain(core, now())
     }
 
     #[cold]

@@ -60,6 +60,8 @@ pub struct Core<B: Btl> {
     pub(crate) world: CommHandle,
     /// Processes that are known for sure to have failed.
     pub(crate) known: BTreeSet<u32>,
+    /// Those among them that the owner has not asked for yet, in the order in which they became known.
+    pub(crate) fresh: Vec<u32>,
     /// Outcomes of agreements that somebody waits for.
     pub(crate) awaited: BTreeMap<(CommKey, u64), Option<Decision>>,
     /// Control frames for processes whose addresses are wanted.
@@ -104,6 +106,7 @@ impl<B: Btl> Core<B> {
             tasks: Tasks::default(),
             world: CommHandle::NONE,
             known: BTreeSet::new(),
+            fresh: Vec::new(),
             awaited: BTreeMap::new(),
             unsent: VecDeque::new(),
             wanted: BTreeSet::new(),
@@ -167,11 +170,16 @@ impl<B: Btl> Core<B> {
         std::mem::take(&mut self.wanted).into_iter()
     }
 
-    /// Whether [`take_wanted`](Core::take_wanted) has something to give.
+    /// Processes that became known to have failed since the last call, from whatever source, in that order.
+    pub fn take_failures(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// Whether [`take_wanted`](Core::take_wanted) or [`take_failures`](Core::take_failures) has something to give.
     #[inline]
     #[must_use]
-    pub fn has_wanted(&self) -> bool {
-        !self.wanted.is_empty()
+    pub fn has_news(&self) -> bool {
+        !self.wanted.is_empty() || !self.fresh.is_empty()
     }
 
     pub(crate) fn want(&mut self, peer: Peer) {

@@ -29,6 +29,7 @@ impl<B: Btl> Core<B> {
         if process == self.me.0 || process >= self.config.size || !self.known.insert(process) {
             return;
         }
+        self.fresh.push(process);
         self.plane.failed(process, now);
         self.pml.proc_failed(Peer(process));
         let touched: Vec<(CommHandle, u32)> = self

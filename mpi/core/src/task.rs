@@ -47,7 +47,7 @@ impl Task {
         match self {
             Task::Agreement(task) => task.step(me, core, now),
             Task::Collective(task) => {
-                let done = task.poll(core, now)?;
+                let done = task.poll(core, || now)?;
                 Some(done.map(|()| Output::Done))
             }
             Task::Creation(task) => task.step(me, core, now),

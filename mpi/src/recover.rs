@@ -1,0 +1,106 @@
+//! What a program does about failures: find out, interrupt, agree, and go on with those who are left (ULFM; seed 000, and the
+//! guide page [`guide`](crate::guide)).
+
+use crate::threading::{Handle, Threading};
+use crate::{Comm, Error, Result};
+use ironweave_core::Output;
+
+/// What [`Comm::agree`] decided: the same at all living processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    /// The bitwise AND of what the processes contributed. One that died before it contributed counts as all ones.
+    pub flag: u64,
+    /// A failure that was not acknowledged by everybody ([`Comm::ack_failed`]): one such rank. It is what
+    /// `MPIX_Comm_agree` reports as `MPIX_ERR_PROC_FAILED` beside its value.
+    pub new_failure: Option<u32>,
+}
+
+impl<T: Threading> Comm<T> {
+    /// Ranks of this communicator known to have failed, in the order in which this process learned of them
+    /// (`MPIX_Comm_get_failed`); of an inter-communicator those of the remote group. Looks for news first; does not block.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn failed(&self) -> Result<Vec<u32>> {
+        self.handle().with(|engine| {
+            engine.progress();
+            Ok(engine.pml.failed_ranks(self.id()).to_vec())
+        })
+    }
+
+    /// Acknowledges the failures known now, so that wildcard receives work again (`MPIX_Comm_ack_failed`). Returns how
+    /// many of [`failed`](Self::failed) that covers.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn ack_failed(&self) -> Result<usize> {
+        self.handle().with(|engine| Ok(engine.ack_failed(self.core())?))
+    }
+
+    /// Interrupts everybody (`MPIX_Comm_revoke`): at all living members everything on this communicator that is not over,
+    /// and all that is started later, ends with [`Error::Revoked`]; but [`agree`](Self::agree), [`shrink`](Self::shrink),
+    /// [`failed`](Self::failed) and [`ack_failed`](Self::ack_failed) work on. Does not block, and is not collective: one
+    /// process that calls it is enough, and more do no harm. The notice reaches every living member, whoever dies meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn revoke(&self) -> Result<()> {
+        self.handle().with(|engine| {
+            let now = engine.now();
+            Ok(engine.revoke(self.core(), now)?)
+        })
+    }
+
+    /// Whether the communicator is revoked, as far as this process knows (`MPIX_Comm_is_revoked`). Looks for news first;
+    /// does not block.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn is_revoked(&self) -> Result<bool> {
+        self.handle().with(|engine| {
+            engine.progress();
+            Ok(engine.is_revoked(self.core())?)
+        })
+    }
+
+    /// Agrees with all living members on one value (`MPIX_Comm_agree`; ERA, Herault et al., SC'15): the bitwise AND of the
+    /// flags. Collective among the living, also on a revoked communicator; ends under any number of failures at any
+    /// moment, with the same answer wherever it ends (law 7). Failures are no error of it: see [`Agreed::new_failure`].
+    ///
+    /// ```
+    /// # let world = ironweave::World::init()?;
+    /// # let comm = world.comm();
+    /// let fine = true; // at this process
+    /// let everywhere = comm.agree(u64::from(fine))?.flag == 1;
+    /// # assert!(everywhere);
+    /// # Ok::<(), ironweave::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when the others have excluded this process, [`Error::Poisoned`].
+    pub fn agree(&self, flag: u64) -> Result<Agreed> {
+        let task = self.handle().with(|engine| {
+            let now = engine.now();
+            Ok(engine.iagree(self.core(), flag, now)?)
+        })?;
+        match self.handle().complete(task)? {
+            Output::Agreed { flag, failure: None } => Ok(Agreed { flag, new_failure: None }),
+            Output::Agreed { flag, failure: Some(failure) } => match failure.into() {
+                Error::ProcFailed { rank } => Ok(Agreed { flag, new_failure: Some(rank) }),
+                other => Err(other),
+            },
+            other => unreachable!("an agreement brings no {other:?}"),
+        }
+    }
+
+    /// A communicator of the living (`MPIX_Comm_shrink`), with ranks in the same order: the same group at each of them,
+    /// without anybody who was known to have failed to any of them. Collective among the living, also on a revoked
+    /// communicator; failures during it make it smaller, never fail it.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when the others have excluded this process, [`Error::Poisoned`].
+    pub fn shrink(&self) -> Result<Comm<T>> {
+        let made = self.create(|engine, comm, now| engine.ishrink(comm, now))?;
+        Ok(made.expect("whoever shrinks is alive"))
+    }
+}
