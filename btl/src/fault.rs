@@ -58,6 +58,9 @@ pub enum Cause {
         /// Its `errno`.
         errno: i32,
     },
+    /// What a device says of a request, a queue or itself, in words.
+    #[error("the device: {0}")]
+    Device(&'static str),
     /// Put there by the chaos wrapper or the simulator.
     #[error("injected: {0}")]
     Injected(&'static str),

@@ -64,6 +64,8 @@ pub struct Port {
     pub gids: u32,
     /// Longest message, in bytes.
     pub max_message: u32,
+    /// Signalling rate times lanes, in MB/s.
+    pub bandwidth_mbs: u32,
 }
 
 pub(crate) struct Opened {
@@ -185,6 +187,7 @@ impl Device {
             mtu: attr.active_mtu.clamp(1, 5) as u8,
             gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
             max_message: attr.max_msg_sz,
+            bandwidth_mbs: bandwidth_mbs(attr.active_speed, attr.active_width),
         })
     }
 
@@ -249,4 +252,28 @@ impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Device({})", self.name)
     }
+}
+
+/// MB/s of a speed and a width as ports tell them; a gigabyte for what is not known.
+fn bandwidth_mbs(speed: u8, width: u8) -> u32 {
+    // Tenths of Gbit/s of one lane: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, and NDR as 128 & 255.
+    let lane = match speed {
+        1 => 25,
+        2 => 50,
+        4 | 8 => 100,
+        16 => 140,
+        32 => 250,
+        64 => 500,
+        128 => 1000,
+        _ => return 1000,
+    };
+    let lanes = match width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => return 1000,
+    };
+    lane * lanes * 100 / 8
 }

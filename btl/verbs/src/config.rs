@@ -1,0 +1,123 @@
+//! What the owner says about verbs, and what can be wrong with it.
+
+use ironweave_btl::Peer;
+use ironweave_ffi_verbs::{Timers, VerbsError};
+use std::fmt;
+use std::time::Duration;
+
+/// How the verbs rails of a process are opened. `Default` has a null identity and secret: set at least
+/// `me`, `secret` and `job`.
+#[derive(Clone)]
+pub struct VerbsConfig {
+    /// This process.
+    pub me: Peer,
+    /// The secret of the job, which every connection proves both ways.
+    pub secret: [u8; 32],
+    /// The name of the job, bound into the proofs.
+    pub job: String,
+    /// Use only these devices, `mlx5_0` or with a port `mlx5_0:1`, in this order; empty means all active ports.
+    pub include: Vec<String>,
+    /// Never use these; stronger than `include`.
+    pub exclude: Vec<String>,
+    /// The entry of the port's GID table; `None` chooses (RoCE v2, IPv4 before IPv6; 0 on InfiniBand).
+    pub gid_index: Option<u8>,
+    /// Send global headers on InfiniBand too, for subnets behind routers.
+    pub global: bool,
+    /// The entry of the port's partition table.
+    pub pkey_index: u16,
+    /// Service level.
+    pub service_level: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// When a queue pair gives up.
+    pub timers: Timers,
+    /// How long a connection may take until it is up.
+    pub connect_timeout: Duration,
+    /// How long a request may stay without a completion of any kind before the endpoint is lost: devices are seen to
+    /// stay silent when a link is cut. Longer than the retries of `timers` take.
+    pub stall_timeout: Duration,
+    /// How long a port may stay down before its endpoints are lost.
+    pub link_timeout: Duration,
+    /// An endpoint idle for this long is probed, so that a peer that died shows; zero never probes.
+    pub probe: Duration,
+    /// Longest payload of one frame, in bytes.
+    pub buffer: usize,
+    /// Frames that a peer may send before this side has taken them.
+    pub credits: u32,
+    /// Buffers to send from.
+    pub slots: u32,
+    /// Largest number of buffers posted to receive into, for all peers.
+    pub receives_max: u32,
+    /// Requests in the queue of one peer.
+    pub queue: u32,
+    /// Bytes sent inline, if the device can.
+    pub inline: u32,
+}
+
+impl Default for VerbsConfig {
+    fn default() -> Self {
+        VerbsConfig {
+            me: Peer(0),
+            secret: [0; 32],
+            job: String::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            gid_index: None,
+            global: false,
+            pkey_index: 0,
+            service_level: 0,
+            traffic_class: 0,
+            timers: Timers { timeout: 14, retries: 6, busy_retries: 6, busy_wait: 12 },
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(10),
+            link_timeout: Duration::from_secs(2),
+            probe: Duration::from_secs(1),
+            buffer: 8 << 10,
+            credits: 32,
+            slots: 256,
+            receives_max: 8192,
+            queue: 128,
+            inline: 220,
+        }
+    }
+}
+
+impl fmt::Debug for VerbsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsConfig")
+            .field("me", &self.me)
+            .field("job", &self.job)
+            .field("include", &self.include)
+            .field("exclude", &self.exclude)
+            .field("timers", &self.timers)
+            .finish_non_exhaustive() // never the secret
+    }
+}
+
+/// Verbs could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The library or a device refused.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// Nothing is left after `include` and `exclude`.
+    #[error("no usable RDMA port ({why})")]
+    NoPort {
+        /// What was seen.
+        why: String,
+    },
+    /// The port's GID table has no entry to use.
+    #[error("{device}: no usable entry in the GID table")]
+    NoGid {
+        /// Which port.
+        device: String,
+    },
+    /// The operating system refused.
+    #[error("{call}: {source}")]
+    Os {
+        /// Which call.
+        call: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,336 @@
+//! One connection: a queue pair, what was posted to it, and the credits each way.
+//!
+//! Requests of one queue pair end in the order in which they were posted, so most of them ask for no completion: one
+//! that comes tells of all before it. What was posted stays in `works`, owner of descriptors, slots and
+//! registrations, until then; after an error it is taken out only when the queue pair is gone (laws 1 and 2).
+//!
+//! A peer may have `credits` frames under way that this side has not taken. How many were taken is written into the
+//! peer's control block, by RDMA, whenever half of them were: no receive is used up, and a peer that sends nothing
+//! needs none. So a receiver is never without a buffer, and a sender sees a peer that does not read as `NoRoom`.
+
+use crate::memory::{Slot, post, post_inline};
+use crate::wire;
+use ironweave_btl::{Descriptor, Fault, RmaDescriptor};
+use ironweave_ffi_verbs::{Operation, QueuePair, Registration, Sge, VerbsError};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// Every so many requests one asks for a completion.
+const SIGNAL_EVERY: u32 = 16;
+/// Requests kept free for credits, probes and the good-bye.
+const RESERVE: usize = 4;
+
+/// A posted request, and what it uses.
+#[derive(Debug)]
+pub enum Work {
+    /// A frame, copied to a slot or inline.
+    Frame(Option<Slot>),
+    /// A frame whose owner waits.
+    Zcopy(Descriptor, Slot),
+    /// A part of a put or get that is not its last.
+    Part,
+    /// A put or get, or its last part; a short one went through a slot.
+    Rma(RmaDescriptor, Through),
+    /// Credits or a probe.
+    Control,
+}
+
+/// How a put or get reaches the user's memory.
+pub enum Through {
+    /// It is copied.
+    Slot(Slot),
+    /// Directly.
+    Registered(Registration),
+}
+
+impl std::fmt::Debug for Through {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Through::Slot(slot) => slot.fmt(f),
+            Through::Registered(_) => f.write_str("registered"),
+        }
+    }
+}
+
+impl Work {
+    pub fn is_frame(&self) -> bool {
+        matches!(self, Work::Frame(_) | Work::Zcopy(..))
+    }
+}
+
+/// The nonces that name a connection.
+pub type Nonces = ([u8; 16], [u8; 16]);
+
+/// What the other end said of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Theirs {
+    pub credits: u32,
+    pub control: u64,
+    pub control_key: u32,
+    pub buffer: u32,
+}
+
+pub struct Conn {
+    // First: what it uses is freed after it.
+    pub queue_pair: QueuePair,
+    pub psn: u32,
+    /// Our control block.
+    pub block: u32,
+    pub theirs: Theirs,
+    /// Who has it: tells completions of this connection from those of earlier ones.
+    id: u64,
+    pub works: VecDeque<Work>,
+    /// The number of `works[0]`.
+    first: u32,
+    next: u32,
+    unsignalled: u32,
+    depth: usize,
+    /// Frames sent, and those that the peer is known to have taken.
+    sent: u32,
+    taken: u32,
+    /// Frames taken here, and how many the peer was told.
+    received: u32,
+    told: u32,
+    /// How many we promised buffers for.
+    pub credits: u32,
+    pub nonces: Nonces,
+    /// The connection ends, for this reason.
+    pub doom: Option<Fault>,
+    /// The peer said good-bye.
+    pub finished: bool,
+    /// Frames that still arrive are dropped.
+    pub discards: bool,
+    /// The last request that came back with an error.
+    last_flushed: Option<u32>,
+    /// What the last look saw: first and next request, and frames received; and since when they are the same.
+    watched: Option<([u32; 3], Instant)>,
+}
+
+/// What a look at a connection found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Something happens, or nothing should.
+    Fine,
+    /// Nothing came back for this long although something is out.
+    Stuck(std::time::Duration),
+    /// Nothing was asked of it for this long.
+    Idle(std::time::Duration),
+}
+
+impl Conn {
+    pub fn new(
+        queue_pair: QueuePair,
+        id: u64,
+        block: u32,
+        psn: u32,
+        depth: u32,
+        credits: u32,
+    ) -> Conn {
+        Conn {
+            queue_pair,
+            psn,
+            block,
+            theirs: Theirs::default(),
+            id,
+            works: VecDeque::new(),
+            first: 0,
+            next: 0,
+            unsignalled: 0,
+            depth: depth as usize,
+            sent: 0,
+            taken: 0,
+            received: 0,
+            told: 0,
+            credits,
+            nonces: Nonces::default(),
+            doom: None,
+            finished: false,
+            discards: false,
+            last_flushed: None,
+            watched: None,
+        }
+    }
+
+    /// Whether `requests` more fit, beside the reserve.
+    #[inline]
+    pub fn has_room(&self, requests: usize) -> bool {
+        self.works.len() + requests + RESERVE <= self.depth
+    }
+
+    /// Whether the peer has a buffer for one more frame; `look` reads our control block.
+    #[inline]
+    pub fn has_credit(&mut self, look: impl FnOnce() -> (u32, u32)) -> bool {
+        if self.sent.wrapping_sub(self.taken) < self.theirs.credits {
+            return true;
+        }
+        // What a peer writes is not believed: it can have taken no more than was sent, and no less than before.
+        if let Some(taken) = wire::taken(look())
+            && taken.wrapping_sub(self.taken) <= self.sent.wrapping_sub(self.taken)
+        {
+            self.taken = taken;
+        }
+        self.sent.wrapping_sub(self.taken) < self.theirs.credits
+    }
+
+    /// Whether every credit is used, so that only the control block will tell when to go on.
+    pub fn is_starved(&self) -> bool {
+        self.sent.wrapping_sub(self.taken) >= self.theirs.credits
+    }
+
+    /// The request's number, and whether it asks for a completion.
+    #[inline]
+    fn number(&self, important: bool) -> (u64, bool) {
+        let signalled = important || self.unsignalled + 1 >= SIGNAL_EVERY;
+        (self.id | u64::from(self.next), signalled)
+    }
+
+    #[inline]
+    fn posted(&mut self, work: Work, signalled: bool) {
+        if work.is_frame() {
+            self.sent = self.sent.wrapping_add(1);
+        }
+        self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
+        self.next = self.next.wrapping_add(1);
+        self.works.push_back(work);
+    }
+
+    /// Posts a request that uses `piece`; the work that owns its memory comes back when the device refuses.
+    #[allow(clippy::result_large_err)]
+    pub fn post(
+        &mut self,
+        operation: Operation<'_>,
+        piece: &Sge,
+        work: Work,
+        important: bool,
+    ) -> Result<(), (VerbsError, Work)> {
+        let (id, signalled) = self.number(important);
+        match post(&self.queue_pair, id, operation, piece, signalled) {
+            Ok(()) => {
+                self.posted(work, signalled);
+                Ok(())
+            }
+            Err(error) => Err((error, work)),
+        }
+    }
+
+    /// Posts a short request whose bytes are copied during the call.
+    #[inline]
+    pub fn post_inline(
+        &mut self,
+        operation: Operation<'_>,
+        bytes: &[u8],
+        work: Work,
+        important: bool,
+    ) -> Result<(), VerbsError> {
+        let (id, signalled) = self.number(important);
+        post_inline(&self.queue_pair, id, operation, bytes, signalled)?;
+        self.posted(work, signalled);
+        Ok(())
+    }
+
+    /// A completion of request `number` came: how many works are over with it, from the front. 0 when it is of
+    /// none that is out.
+    pub fn over(&mut self, number: u32) -> usize {
+        let ahead = number.wrapping_sub(self.first) as usize;
+        if ahead < self.works.len() { ahead + 1 } else { 0 }
+    }
+
+    /// Request `number` came back with an error.
+    pub fn flushed(&mut self, number: u32) {
+        self.last_flushed = Some(number);
+    }
+
+    /// Whether some request came back with an error.
+    pub fn is_flushing(&self) -> bool {
+        self.last_flushed.is_some()
+    }
+
+    /// Whether nothing is out, or all of it came back with errors.
+    pub fn is_flushed(&self) -> bool {
+        let last = self.next.wrapping_sub(1);
+        self.works.is_empty() || self.last_flushed == Some(last)
+    }
+
+    pub fn pop(&mut self) -> Option<Work> {
+        let work = self.works.pop_front()?;
+        self.first = self.first.wrapping_add(1);
+        Some(work)
+    }
+
+    /// A frame of the peer was taken and its buffer posted again: tells, when it is time.
+    #[inline]
+    pub fn took_frame(&mut self) -> Result<(), VerbsError> {
+        self.received = self.received.wrapping_add(1);
+        if self.received.wrapping_sub(self.told) < self.credits.div_ceil(2) {
+            return Ok(());
+        }
+        self.tell(false)
+    }
+
+    /// Writes how many frames were taken into the peer's control block; with `important` it asks for a completion,
+    /// which tells of all requests before it, and of the peer being there.
+    pub fn tell(&mut self, important: bool) -> Result<(), VerbsError> {
+        if self.works.len() >= self.depth {
+            return Ok(()); // the next look tells
+        }
+        let block = wire::control(self.received);
+        let place =
+            Operation::Write { address: self.theirs.control, rkey: self.theirs.control_key };
+        self.post_inline(place, &block, Work::Control, important)?;
+        self.told = self.received;
+        Ok(())
+    }
+
+    /// Looked at every now and then: credits that were not told, requests without a completion to come, silence.
+    pub fn look(&mut self, now: Instant) -> Result<Look, VerbsError> {
+        let state = [self.first, self.next, self.received];
+        let since = match self.watched {
+            Some((watched, since)) if watched == state => since,
+            _ => {
+                self.watched = Some((state, now));
+                return Ok(Look::Fine);
+            }
+        };
+        // Quiet since the last look.
+        let untold = self.received != self.told
+            && !self.works.iter().any(|work| matches!(work, Work::Control));
+        if self.unsignalled > 0 || untold {
+            self.tell(true)?;
+        }
+        // A request that was posted just now does not count as progress.
+        self.watched = Some(([self.first, self.next, self.received], since));
+        let quiet = now - since;
+        Ok(if self.works.is_empty() { Look::Idle(quiet) } else { Look::Stuck(quiet) })
+    }
+
+    /// A probe was sent: silence counts from now.
+    pub fn probed(&mut self, now: Instant) {
+        self.watched = Some(([self.first, self.next, self.received], now));
+    }
+
+    /// Frames that are not known to have arrived.
+    pub fn frames_out(&self) -> usize {
+        self.works.iter().filter(|work| work.is_frame()).count()
+    }
+}
+
+impl std::fmt::Debug for Conn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "queue pair {}, requests {}..{} ({} unsignalled), sent {} taken {} of {} credits, received {} told {}, \
+             doom {:?}, finished {}",
+            self.queue_pair.number(),
+            self.first,
+            self.next,
+            self.unsignalled,
+            self.sent,
+            self.taken,
+            self.theirs.credits,
+            self.received,
+            self.told,
+            self.doom,
+            self.finished
+        )
+    }
+}

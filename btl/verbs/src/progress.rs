@@ -1,0 +1,321 @@
+//! What `progress` does: completions at every call; letters, events and silence when the clock says so.
+
+use crate::close::Ending;
+use crate::conn::Look;
+use crate::endpoint::{Link, Slot};
+use crate::fault::{cause, of_status};
+use crate::rail::Verbs;
+use crate::wire::{self, Frame, PREFIX};
+use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
+use ironweave_ffi_verbs::{Event, Status, Wc};
+use std::time::{Duration, Instant};
+
+/// Completions taken in one go.
+const BATCH: usize = 16;
+/// The clock is looked at every so many calls.
+const STRIDE: u32 = 32;
+/// Time between looks at letters and events while no connection is being made.
+const LOOK: Duration = Duration::from_millis(1);
+/// Time between looks at connections, by how many there are.
+const SWEEP: Duration = Duration::from_millis(1);
+const SWEEP_EACH: Duration = Duration::from_micros(20);
+
+impl Verbs {
+    #[inline]
+    pub(crate) fn make_progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let mut reports = 0;
+        if !self.found.is_empty() {
+            reports += self.take_found(sink);
+        }
+        reports += self.poll_queues(sink).0;
+        while let Some((descriptor, outcome)) = self.done.pop_front() {
+            reports += 1;
+            self.counters.purged.add(u64::from(outcome.is_err()));
+            sink.rma_completed(descriptor, outcome);
+        }
+        self.calls = self.calls.wrapping_add(1);
+        if !self.meeting.is_empty() || self.short || self.calls.is_multiple_of(STRIDE) {
+            reports += self.look_around(Instant::now(), sink);
+        }
+        while let Some(peer) = self.troubled.pop() {
+            reports += self.end_troubled(peer, sink);
+        }
+        reports
+    }
+
+    /// Takes a batch of completions of both queues: how many reports were made, and whether both were empty.
+    pub(crate) fn poll_queues<S: Sink>(&mut self, sink: &mut S) -> (usize, bool) {
+        let mut reports = 0;
+        let mut batch = [Wc::default(); BATCH];
+        let Some(arrived) = self.arrivals.poll(&mut batch) else {
+            self.device_broke();
+            return (0, true);
+        };
+        for completion in &batch[..arrived] {
+            reports += self.arrived(completion, sink);
+        }
+        let Some(over) = self.sends.poll(&mut batch) else {
+            self.device_broke();
+            return (reports, true);
+        };
+        for completion in &batch[..over] {
+            reports += self.request_over(completion, sink);
+        }
+        (reports, arrived == 0 && over == 0)
+    }
+
+    /// The connection that a completion of a request is of, and how many of its requests are over with it.
+    fn owner(&mut self, completion: &Wc) -> Option<(Peer, usize)> {
+        let peer = Peer((completion.wr_id >> 44) as u32);
+        let generation = (completion.wr_id >> 32 & 0xfff) as u32;
+        let slot = self.slots.get_mut(peer.index())?;
+        if slot.generation & 0xfff != generation {
+            return None;
+        }
+        let Link::Up(conn) = &mut slot.link else { return None };
+        let over = conn.over(completion.wr_id as u32);
+        (over > 0).then_some((peer, over))
+    }
+
+    /// A request, and those before it, are over.
+    pub(crate) fn request_over<S: Sink>(&mut self, completion: &Wc, sink: &mut S) -> usize {
+        let Some((peer, over)) = self.owner(completion) else { return 0 };
+        let status = Status::of(completion.status);
+        let Link::Up(conn) = &mut self.slots[peer.index()].link else { return 0 };
+        // The first error tells that all before it succeeded; those that follow tell nothing of others.
+        let well = match status {
+            Status::Success => over,
+            _ if conn.is_flushing() => 0,
+            _ => over - 1,
+        };
+        let mut reports = 0;
+        for _ in 0..well {
+            let Link::Up(conn) = &mut self.slots[peer.index()].link else { break };
+            let Some(work) = conn.pop() else { break };
+            reports += self.give_back(peer, work, Ok(()), sink);
+        }
+        if status != Status::Success
+            && let Link::Up(conn) = &mut self.slots[peer.index()].link
+        {
+            conn.flushed(completion.wr_id as u32);
+            if conn.doom.is_none() {
+                tracing::debug!(%peer, ?status, vendor = completion.vendor_err, "a request failed");
+                conn.doom = Some(Fault::rail(peer, of_status(status)));
+                self.troubled.push(peer);
+            }
+        }
+        reports
+    }
+
+    /// As `request_over`, when nobody hears reports any more.
+    pub(crate) fn acknowledged(&mut self, completion: &Wc) {
+        let Some((peer, over)) = self.owner(completion) else { return };
+        let Link::Up(conn) = &mut self.slots[peer.index()].link else { return };
+        if Status::of(completion.status) == Status::Success {
+            for _ in 0..over {
+                conn.pop();
+            }
+        } else {
+            conn.doom = Some(Fault::rail(peer, Cause::Disconnected));
+        }
+    }
+
+    pub(crate) fn post_receive(&mut self, index: u64) {
+        if self.receives.has(index) && self.receives.post(index).is_err() {
+            self.device_broke();
+        }
+    }
+
+    /// Something was received.
+    pub(crate) fn arrived<S: Sink>(&mut self, completion: &Wc, sink: &mut S) -> usize {
+        let index = completion.wr_id;
+        if !self.receives.has(index) {
+            return 0;
+        }
+        if Status::of(completion.status) != Status::Success {
+            self.post_receive(index); // flushed: its queue pair ends
+            return 0;
+        }
+        let len = completion.byte_len as usize;
+        let number = completion.qp_num;
+        let said = wire::decode_frame(self.receives.bytes(index, len)).map(|(from, _)| Peer(from));
+        let is_its = |slot: &Slot| match &slot.link {
+            Link::Up(conn) => conn.queue_pair.number() == number,
+            Link::Calling(meeting) | Link::Answering(meeting) => {
+                meeting.conn.queue_pair.number() == number
+            }
+            _ => false,
+        };
+        // Who says to have sent it must be whom the queue pair belongs to.
+        let from = said.filter(|peer| self.slots.get(peer.index()).is_some_and(is_its));
+        let Some(peer) = from else {
+            self.post_receive(index);
+            if let Some(at) = self.slots.iter().position(is_its) {
+                self.counters.rejected.add(1);
+                self.doom(Peer(at as u32), Cause::Malformed("a frame"));
+            }
+            return 0;
+        };
+        if let Link::Calling(meeting) | Link::Answering(meeting) =
+            &mut self.slots[peer.index()].link
+        {
+            meeting.held.push((index, len)); // until the last greeting
+            return 0;
+        }
+        self.frame(index, len, peer, sink)
+    }
+
+    /// A frame of a connection that is up, in a buffer that is posted again.
+    pub(crate) fn frame<S: Sink>(
+        &mut self,
+        index: u64,
+        len: usize,
+        peer: Peer,
+        sink: &mut S,
+    ) -> usize {
+        let Link::Up(conn) = &mut self.slots[peer.index()].link else {
+            self.post_receive(index);
+            return 0;
+        };
+        let bytes = self.receives.bytes(index, len);
+        let mut reports = 0;
+        match wire::decode_frame(bytes) {
+            Some((_, Frame::Data(header))) if !conn.discards && !conn.finished => {
+                let (header, payload) = bytes[PREFIX..].split_at(header);
+                self.counters.frames_received.add(1);
+                self.counters.bytes_received.add(payload.len() as u64);
+                sink.frame(peer, header, payload);
+                reports = 1;
+            }
+            Some((_, Frame::Bye)) if !conn.finished => {
+                conn.finished = true;
+                if conn.doom.is_none() {
+                    self.troubled.push(peer);
+                }
+            }
+            _ => {}
+        }
+        if self.receives.post(index).is_err() {
+            self.device_broke();
+            return reports;
+        }
+        let Link::Up(conn) = &mut self.slots[peer.index()].link else { return reports };
+        if conn.doom.is_none()
+            && !conn.finished
+            && let Err(error) = conn.took_frame()
+        {
+            self.doom(peer, cause(&error));
+        }
+        reports
+    }
+
+    /// A connection is to end, in this call of `progress`.
+    fn doom(&mut self, peer: Peer, cause: Cause) {
+        if let Link::Up(conn) = &mut self.slots[peer.index()].link
+            && conn.doom.is_none()
+        {
+            conn.doom = Some(Fault::rail(peer, cause));
+            self.troubled.push(peer);
+        }
+    }
+
+    fn end_troubled<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
+        let ending = match &self.slot(peer).link {
+            Link::Failed(fault) => Ending::Broken(fault.clone()),
+            Link::Up(conn) => match &conn.doom {
+                _ if conn.finished => Ending::Finalized,
+                Some(fault) => Ending::Broken(fault.clone()),
+                None => return 0,
+            },
+            _ => return 0, // it ended meanwhile
+        };
+        self.end(peer, ending, Residue::Deliver, sink)
+    }
+
+    /// What needs the clock.
+    fn look_around<S: Sink>(&mut self, now: Instant, sink: &mut S) -> usize {
+        let mut reports = 0;
+        if !self.meeting.is_empty() || now - self.looked >= LOOK {
+            self.looked = now;
+            reports += self.read_letters(sink);
+            reports += self.hear_events(now, sink);
+            reports += self.meet_again(now, sink);
+        }
+        let pause = SWEEP.max(SWEEP_EACH * self.live.len() as u32);
+        if std::mem::take(&mut self.short) || now - self.swept >= pause {
+            self.swept = now;
+            self.sweep(now);
+        }
+        reports
+    }
+
+    /// Looks at each connection that is up: credits to tell, requests that got stuck, peers that say nothing.
+    fn sweep(&mut self, now: Instant) {
+        let cut = self.down_since.is_some_and(|since| now - since > self.config.link_timeout);
+        for at in 0..self.live.len() {
+            let peer = self.live[at];
+            let Link::Up(conn) = &mut self.slots[peer.index()].link else { continue };
+            if conn.doom.is_some() || conn.finished {
+                continue;
+            }
+            let outcome = match conn.look(now) {
+                Ok(_) if cut => Err(Cause::Unreachable),
+                Ok(Look::Stuck(quiet)) if quiet > self.config.stall_timeout => Err(Cause::TimedOut),
+                Ok(Look::Idle(quiet))
+                    if !self.config.probe.is_zero()
+                        && quiet > self.config.probe
+                        && !self.departed =>
+                {
+                    let probed = conn.tell(true).map_err(|error| cause(&error));
+                    conn.probed(now);
+                    probed
+                }
+                Ok(_) => Ok(()),
+                Err(error) => Err(cause(&error)),
+            };
+            if let Err(cause) = outcome {
+                self.doom(peer, cause);
+            }
+        }
+    }
+
+    fn hear_events<S: Sink>(&mut self, now: Instant, sink: &mut S) -> usize {
+        while let Some(event) = self.device.event() {
+            tracing::debug!(device = self.device.name(), ?event, "event");
+            match event {
+                Event::QueuePair(number) => {
+                    let its = |slot: &Slot| matches!(&slot.link, Link::Up(conn) if conn.queue_pair.number() == number);
+                    if let Some(at) = self.slots.iter().position(its) {
+                        self.doom(Peer(at as u32), Cause::Device("the queue pair went into error"));
+                    }
+                }
+                Event::PortDown(port) if port == self.port => {
+                    self.down_since.get_or_insert(now);
+                }
+                Event::PortUp(port) if port == self.port => self.down_since = None,
+                Event::QueueBroken | Event::DeviceFatal => self.device_broke(),
+                Event::PortDown(_) | Event::PortUp(_) | Event::PortChanged(_) | Event::Note(_) => {}
+            }
+        }
+        match &self.broken {
+            Some(cause) if !self.told_broken => {
+                self.told_broken = true;
+                self.counters.faults.add(1);
+                sink.fault(Fault::device(cause.clone()));
+                1
+            }
+            _ => 0,
+        }
+    }
+
+    /// Nothing of this device can be trusted any more: all connections end.
+    pub(crate) fn device_broke(&mut self) {
+        if self.broken.is_none() {
+            let cause = Cause::Device("the device is broken or gone");
+            self.broken = Some(cause.clone());
+            for peer in self.live.clone() {
+                self.doom(peer, cause.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,839 @@
+//! One rail: a port of a device, with a queue pair for each connected peer.
+//!
+//! This file has the contract's methods; `progress.rs` has what `progress` does, `meet.rs` how connections come to be,
+//! `close.rs` how they end. It never blocks but in set-up calls of the kernel, and never takes a broken connection for
+//! a dead process (laws 1, 2, 3 and 9).
+
+use crate::address;
+use crate::close::Ending;
+use crate::config::{OpenError, VerbsConfig};
+use crate::conn::{Conn, Through, Work};
+use crate::endpoint::{Link, Slot};
+use crate::fault::cause;
+use crate::memory::{Controls, Letters, Receives, Slots, register_receive, register_send};
+use crate::wire::{self, Contact, Frame, GREETING, JobKey, LEAD_MAX, PREFIX};
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::{
+    Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
+    Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink,
+};
+use ironweave_ffi_verbs::{
+    Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, QueuePair,
+    Registration, Sge, Wc, devices,
+};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The component's name.
+pub const NAME: &str = "verbs";
+/// Longest header + payload of a short frame, in bytes.
+const MAX_SHORT: usize = 2048;
+/// Peers are numbered below this: a number from the wire cannot make tables grow without bound.
+pub const PEERS_MAX: u32 = 1 << 20;
+/// Bytes taken inline at most: they are put together on the stack.
+const INLINE_MAX: usize = 512;
+/// A put or get is cut into parts of at least this many bytes …
+const PART: usize = 8 << 20;
+/// … and at most this many parts, so that its progress shows.
+const PARTS: usize = 32;
+/// Datagrams that may arrive between two looks.
+const LETTERS: u32 = 256;
+/// The global header that precedes a datagram in its buffer.
+pub const GLOBAL_HEADER: usize = 40;
+/// Requests of all peers that may wait for a completion.
+const COMPLETIONS: u32 = 16_384;
+/// How long a departed rail stays for its last frames to be acknowledged.
+const LINGER: Duration = Duration::from_secs(1);
+/// Sleep at most this long while a peer's credits are used up: nothing wakes for those.
+const STARVED: Duration = Duration::from_millis(1);
+
+/// One rail.
+pub struct Verbs {
+    // Queue pairs first, then what they use: fields are dropped in this order.
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) datagrams: QueuePair,
+    pub(crate) letters: Letters,
+    /// Address handles of earlier connections, which a datagram under way may still use.
+    pub(crate) old_ways: Vec<AddressHandle>,
+    pub(crate) buffers: Slots,
+    pub(crate) receives: Receives,
+    pub(crate) controls: Controls,
+    /// What peers may reach, by key.
+    targets: HashMap<u32, Registration>,
+    pub(crate) sends: Arc<CompletionQueue>,
+    pub(crate) arrivals: Arc<CompletionQueue>,
+    pub(crate) post: Arc<CompletionQueue>,
+    channel: Arc<Channel>,
+    pub(crate) device: Device,
+    pub(crate) port: u8,
+    pub(crate) gid_index: u8,
+    pub(crate) contact: Contact,
+    pub(crate) me: Peer,
+    rail: u16,
+    caps: Caps,
+    pub(crate) config: VerbsConfig,
+    pub(crate) key: JobKey,
+    max_message: usize,
+    pub(crate) reads: u8,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    /// Completions that `arm` found.
+    pub(crate) found: VecDeque<(Queue, Wc)>,
+    /// Peers with a connection that is up.
+    pub(crate) live: Vec<Peer>,
+    /// Peers that are calling or being answered.
+    pub(crate) meeting: Vec<Peer>,
+    /// Peers that failed and must be closed.
+    pub(crate) troubled: Vec<Peer>,
+    /// Puts and gets that are over without the device.
+    pub(crate) done: VecDeque<(RmaDescriptor, Result<(), Fault>)>,
+    pub(crate) in_flight: usize,
+    /// Connections that broke: each may have kept a receive that the device had begun to fill.
+    pub(crate) lost: u32,
+    most_in_flight: usize,
+    pub(crate) calls: u32,
+    pub(crate) looked: Instant,
+    pub(crate) swept: Instant,
+    /// The port is down since then.
+    pub(crate) down_since: Option<Instant>,
+    pub(crate) broken: Option<Cause>,
+    pub(crate) told_broken: bool,
+    /// A send was refused for want of what unsignalled requests hold.
+    pub(crate) short: bool,
+    pub(crate) departed: bool,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Which completion queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    Sends,
+    Arrivals,
+    Post,
+}
+
+/// A port that could be a rail: device and number.
+fn candidates(config: &VerbsConfig) -> Result<Vec<(Device, u8)>, OpenError> {
+    let known = devices()?;
+    let named = |list: &[String], device: &str, port: u8| {
+        list.iter().any(|name| *name == device || *name == format!("{device}:{port}"))
+    };
+    let mut found = Vec::new();
+    let mut seen = Vec::new();
+    for name in &known {
+        if !config.include.is_empty()
+            && !config.include.iter().any(|wanted| wanted.split(':').next() == Some(name))
+        {
+            continue;
+        }
+        let device = Device::open(name)?;
+        for number in 1..=2 {
+            let Ok(port) = device.port(number) else { break };
+            let wanted = config.include.is_empty() || named(&config.include, name, number);
+            let usable = wanted && !named(&config.exclude, name, number);
+            if usable && port.active && device.limits().shared > 0 {
+                found.push((device.clone(), number));
+            } else {
+                let state = if port.active { "active" } else { "down" };
+                seen.push(format!("{name}:{number} {state}"));
+            }
+        }
+    }
+    if let Some(missing) = config.include.iter().find(|wanted| {
+        let device = wanted.split(':').next().unwrap_or_default();
+        !known.iter().any(|name| name == device)
+    }) {
+        return Err(OpenError::NoPort {
+            why: format!("{missing} is not one of {}", known.join(", ")),
+        });
+    }
+    if found.is_empty() {
+        let why = if known.is_empty() { String::from("no RDMA device") } else { seen.join(", ") };
+        return Err(OpenError::NoPort { why });
+    }
+    if !config.include.is_empty() {
+        let place = |device: &Device, port: u8| {
+            config.include.iter().position(|name| {
+                *name == device.name() || *name == format!("{}:{port}", device.name())
+            })
+        };
+        found.sort_by_key(|(device, port)| place(device, *port));
+    }
+    Ok(found)
+}
+
+impl Verbs {
+    /// Opens a rail for each usable port. Does not block on the network.
+    ///
+    /// # Errors
+    /// When libibverbs or a device is not there, no port is active, or the device or the system refuses (locked
+    /// memory, say).
+    pub fn open_all(config: VerbsConfig) -> Result<Vec<Verbs>, OpenError> {
+        let ports = candidates(&config)?;
+        ports
+            .into_iter()
+            .zip(0..)
+            .map(|((device, port), rail)| Verbs::open(device, port, rail, config.clone()))
+            .collect()
+    }
+
+    fn open(device: Device, port: u8, rail: u16, config: VerbsConfig) -> Result<Verbs, OpenError> {
+        let os = |call: &'static str| {
+            move |errno: rustix::io::Errno| OpenError::Os { call, source: errno.into() }
+        };
+        let state = device.port(port)?;
+        let limits = device.limits();
+        let name = format!("{}:{port}", device.name());
+        let chosen = match config.gid_index {
+            Some(index) => device.gid(port, index.into()).ok().map(|gid| (index, gid)),
+            None => address::choose_gid(&device, port, state.gids, state.ethernet),
+        };
+        let (gid_index, gid) = chosen.ok_or(OpenError::NoGid { device: name.clone() })?;
+
+        let channel = Channel::new(&device)?;
+        let completions = COMPLETIONS.min(limits.completions);
+        let most = config.receives_max.min(limits.shared).min(limits.completions);
+        let sends = CompletionQueue::new(&device, &channel, completions)?;
+        let arrivals = CompletionQueue::new(&device, &channel, most)?;
+        let post = CompletionQueue::new(&device, &channel, 2 * LETTERS)?;
+        let letter = GLOBAL_HEADER + GREETING;
+        let letters = Letters::new(&device, LETTERS, LETTERS / 2, letter)?;
+        let rooms = (LETTERS / 2, LETTERS);
+        let datagrams = QueuePair::new(&device, Kind::Datagram, &post, &post, None, rooms, 1, 0)?;
+        let random = wire::nonce().map_err(os("getrandom"))?;
+        let queue_key = u32::from_le_bytes([random[0], random[1], random[2], random[3] & 0x7f]);
+        datagrams.open_for_datagrams(port, config.pkey_index, queue_key)?;
+        letters.post_all(&datagrams)?;
+        let contact = Contact {
+            gid,
+            lid: state.lid.into(),
+            link: if state.ethernet { 2 } else { 1 },
+            mtu: state.mtu,
+            number: datagrams.number().into(),
+            key: queue_key.into(),
+        };
+
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll"))?;
+        let timer = rustix::time::timerfd_create(
+            rustix::time::TimerfdClockId::Monotonic,
+            rustix::time::TimerfdFlags::NONBLOCK | rustix::time::TimerfdFlags::CLOEXEC,
+        )
+        .map_err(os("timerfd"))?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(0), EventFlags::IN)
+            .map_err(os("epoll"))?;
+        for fd in [channel.fd(), device.event_fd()] {
+            let fd = crate::sleep::borrow(&fd);
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(1), EventFlags::IN)
+                .map_err(os("epoll"))?;
+        }
+
+        let stride = LEAD_MAX + config.buffer;
+        let buffers = Slots::new(&device, config.slots, stride)?;
+        let receives = Receives::new(&device, most, stride)?;
+        let now = Instant::now();
+        Ok(Verbs {
+            slots: Vec::new(),
+            datagrams,
+            letters,
+            old_ways: Vec::new(),
+            buffers,
+            receives,
+            controls: Controls::new(),
+            targets: HashMap::new(),
+            sends,
+            arrivals,
+            post,
+            channel,
+            port,
+            gid_index,
+            contact,
+            me: config.me,
+            rail,
+            caps: Caps {
+                name: NAME,
+                device: name,
+                max_short: MAX_SHORT,
+                max_bcopy: config.buffer,
+                max_zcopy: config.buffer,
+                eager_limit: 2 * config.buffer,
+                fragment: config.buffer,
+                put: true,
+                get: true,
+                ordered: true,
+                latency_ns: 2_000,
+                bandwidth_mbs: state.bandwidth_mbs,
+                exclusivity: 1_024,
+                failure_report: if config.probe.is_zero() {
+                    FailureReport::OnUse
+                } else {
+                    FailureReport::Prompt
+                },
+            },
+            key: JobKey::new(&config.secret, &config.job),
+            max_message: state.max_message as usize,
+            reads: limits.reads.clamp(1, 16),
+            device,
+            config,
+            epoll,
+            timer,
+            found: VecDeque::new(),
+            live: Vec::new(),
+            meeting: Vec::new(),
+            troubled: Vec::new(),
+            done: VecDeque::new(),
+            in_flight: 0,
+            lost: 0,
+            most_in_flight: completions as usize,
+            calls: 0,
+            looked: now,
+            swept: now,
+            down_since: None,
+            broken: None,
+            told_broken: false,
+            short: false,
+            departed: false,
+            counters: Arc::default(),
+        })
+    }
+
+    /// The connection to `peer`, if sends are taken.
+    #[inline]
+    fn conn(&mut self, peer: Peer) -> Result<&mut Conn, Refused> {
+        self.may_send(peer)?;
+        match &mut self.slots[peer.index()].link {
+            Link::Up(conn) => Ok(conn),
+            _ => Err(Refused::Closed),
+        }
+    }
+
+    /// Whether the endpoint takes sends.
+    #[inline]
+    fn may_send(&self, peer: Peer) -> Result<(), Refused> {
+        match self.state(peer) {
+            EndpointState::Up if !self.departed => Ok(()),
+            EndpointState::Connecting => Err(Refused::Connecting),
+            _ => Err(Refused::Closed),
+        }
+    }
+
+    /// Whether a frame to `peer` can be sent now; its connection has room and credit then.
+    #[inline]
+    fn admit(&mut self, peer: Peer, len: usize, max: usize) -> Result<(), Refused> {
+        if len > max {
+            return Err(Refused::TooLong { max });
+        }
+        self.may_send(peer)?;
+        let free = self.in_flight < self.most_in_flight;
+        let Verbs { slots, controls, .. } = self;
+        let Link::Up(conn) = &mut slots[peer.index()].link else { return Err(Refused::Closed) };
+        let block = conn.block;
+        if len > (conn.theirs.buffer as usize).saturating_sub(LEAD_MAX) {
+            return Err(Refused::TooLong { max: conn.theirs.buffer as usize - LEAD_MAX });
+        }
+        if free && conn.has_room(1) && conn.has_credit(|| controls.words(block)) {
+            return Ok(());
+        }
+        self.refuse()
+    }
+
+    fn refuse(&mut self) -> Result<(), Refused> {
+        self.short = true;
+        self.counters.refused.add(1);
+        Err(Refused::NoRoom)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.in_flight += 1;
+        self.counters.frames_sent.add(1);
+        self.counters.bytes_sent.add(bytes as u64);
+    }
+
+    /// The device refused a request: the endpoint is lost.
+    fn lost(&mut self, peer: Peer, cause: Cause) {
+        if let Some(Slot { link: Link::Up(conn), .. }) = self.slots.get_mut(peer.index())
+            && conn.doom.is_none()
+        {
+            conn.doom = Some(Fault::rail(peer, cause));
+            self.troubled.push(peer);
+        }
+    }
+
+    /// Sends a frame that `fill` writes into a slot, behind prefix and header.
+    #[allow(clippy::result_large_err)] // descriptors are given back by value
+    fn send_slot(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        work: impl FnOnce(crate::memory::Slot) -> Work,
+        important: bool,
+    ) -> Result<(), (Refused, Option<Work>)> {
+        let Some(slot) = self.buffers.take() else {
+            return Err((self.refuse().expect_err("a refusal"), None));
+        };
+        let total = PREFIX + header.len() + len;
+        let bytes = self.buffers.bytes(&slot);
+        bytes[..PREFIX].copy_from_slice(&wire::prefix(Frame::Data(header.len()), self.me.0));
+        bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+        fill(&mut bytes[PREFIX + header.len()..total]);
+        let piece = self.buffers.piece(&slot, total);
+        let conn = self.conn(peer).expect("the caller admitted it");
+        match conn.post(Operation::Send, &piece, work(slot), important) {
+            Ok(()) => {
+                self.count(len);
+                Ok(())
+            }
+            Err((error, work)) => {
+                self.lost(peer, cause(&error));
+                Err((Refused::Closed, Some(work)))
+            }
+        }
+    }
+
+    fn give_back_slot(&mut self, work: Option<Work>) -> Option<Descriptor> {
+        match work? {
+            Work::Frame(Some(slot)) => {
+                self.buffers.put_back(slot);
+                None
+            }
+            Work::Zcopy(descriptor, slot) => {
+                self.buffers.put_back(slot);
+                Some(descriptor)
+            }
+            _ => None,
+        }
+    }
+
+    /// A put or get through a slot or a registration of the region.
+    #[allow(clippy::result_large_err)]
+    fn post_rma(
+        &mut self,
+        descriptor: RmaDescriptor,
+        remote: Remote,
+    ) -> Result<(), (Refused, RmaDescriptor)> {
+        let peer = descriptor.peer;
+        let len = remote.len;
+        let put = matches!(descriptor.kind, RmaKind::Put(_));
+        let through = if len <= self.config.buffer {
+            let Some(slot) = self.buffers.take() else {
+                return Err((self.refuse().expect_err("a refusal"), descriptor));
+            };
+            if let RmaKind::Put(region) = &descriptor.kind {
+                self.buffers.bytes(&slot)[..len].copy_from_slice(region.as_slice());
+            }
+            Through::Slot(slot)
+        } else {
+            let registered = match &descriptor.kind {
+                RmaKind::Put(region) => register_send(&self.device, region, Access::LocalRead),
+                RmaKind::Get(region) => register_receive(&self.device, region, Access::LocalWrite),
+            };
+            match registered {
+                Ok(registration) => Through::Registered(registration),
+                // Others will come back and free some.
+                Err(_) if self.in_flight > 0 => {
+                    return Err((self.refuse().expect_err("a refusal"), descriptor));
+                }
+                Err(error) => {
+                    let fault = Fault::operation(peer, cause(&error));
+                    self.done.push_back((descriptor, Err(fault)));
+                    return Ok(());
+                }
+            }
+        };
+        let local = match (&through, &descriptor.kind) {
+            (Through::Slot(slot), _) => self.buffers.piece(slot, len),
+            (Through::Registered(registration), RmaKind::Put(region)) => {
+                Sge { addr: region.as_ptr() as u64, length: 0, lkey: registration.lkey() }
+            }
+            (Through::Registered(registration), RmaKind::Get(region)) => {
+                Sge { addr: region.as_mut_ptr() as u64, length: 0, lkey: registration.lkey() }
+            }
+        };
+        let part = PART.max(len.div_ceil(PARTS));
+        let conn = match self.slots.get_mut(peer.index()) {
+            Some(Slot { link: Link::Up(conn), .. }) => conn,
+            _ => unreachable!("the caller saw the connection"),
+        };
+        let mut at = 0;
+        let mut posted = 0;
+        let outcome = loop {
+            let size = part.min(len - at);
+            let piece = Sge { addr: local.addr + at as u64, length: size as u32, lkey: local.lkey };
+            let (address, rkey) = (remote.address + at as u64, remote.rkey);
+            let operation = if put {
+                Operation::Write { address, rkey }
+            } else {
+                Operation::Read { address, rkey }
+            };
+            at += size;
+            if at == len {
+                break conn.post(operation, &piece, Work::Rma(descriptor, through), true);
+            }
+            // A completion for each part, so that progress shows.
+            if let Err((error, _)) = conn.post(operation, &piece, Work::Part, true) {
+                break Err((error, Work::Rma(descriptor, through)));
+            }
+            posted += 1;
+        };
+        match outcome {
+            Ok(()) => {
+                self.in_flight += posted + 1;
+                self.counters.rma.add(1);
+                Ok(())
+            }
+            Err((error, work)) => {
+                // Parts may be under way: it stays with the connection, which ends now, and comes back with it.
+                self.in_flight += posted + 1;
+                conn.works.push_back(work);
+                self.lost(peer, cause(&error));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A peer's registered memory, as its key says, cut to an operation.
+struct Remote {
+    address: u64,
+    rkey: u32,
+    len: usize,
+}
+
+/// A remote key: address, length, rkey; 20 bytes.
+fn key(address: u64, len: usize, rkey: u32) -> RemoteKey {
+    let mut bytes = [0; 20];
+    bytes[..8].copy_from_slice(&address.to_le_bytes());
+    bytes[8..16].copy_from_slice(&(len as u64).to_le_bytes());
+    bytes[16..].copy_from_slice(&rkey.to_le_bytes());
+    RemoteKey::new(&bytes).expect("twenty bytes fit")
+}
+
+fn read_key(key: &RemoteKey) -> Option<(u64, u64, u32)> {
+    let (address, rest) = key.as_bytes().split_first_chunk::<8>()?;
+    let (len, rest) = rest.split_first_chunk::<8>()?;
+    let rkey: [u8; 4] = rest.try_into().ok()?;
+    Some((u64::from_le_bytes(*address), u64::from_le_bytes(*len), u32::from_le_bytes(rkey)))
+}
+
+impl Btl for Verbs {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        let bytes = address::encode(&self.contact);
+        Address { component: NAME.into(), rail: self.rail, bytes }
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
+        let contact =
+            (address.component == NAME).then(|| address::decode(&address.bytes)).flatten();
+        let reachable = contact.filter(|contact| address::reaches(&self.contact, contact));
+        let Some(contact) = reachable else {
+            return Err(Fault::rail(peer, Cause::Unreachable));
+        };
+        self.call(peer, contact)
+    }
+
+    #[inline]
+    fn state(&self, peer: Peer) -> EndpointState {
+        self.slots.get(peer.index()).map_or(EndpointState::Closed, Slot::state)
+    }
+
+    #[inline]
+    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
+        let len = header.len() + payload.len();
+        self.admit(peer, len, MAX_SHORT)?;
+        let total = PREFIX + len;
+        let me = self.me.0;
+        let conn = self.conn(peer)?;
+        if total <= (conn.queue_pair.inline() as usize).min(INLINE_MAX) {
+            let mut bytes = [0; INLINE_MAX];
+            bytes[..PREFIX].copy_from_slice(&wire::prefix(Frame::Data(header.len()), me));
+            bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+            bytes[PREFIX + header.len()..total].copy_from_slice(payload);
+            if let Err(error) =
+                conn.post_inline(Operation::Send, &bytes[..total], Work::Frame(None), false)
+            {
+                self.lost(peer, cause(&error));
+                return Err(Refused::Closed);
+            }
+            self.count(payload.len());
+            return Ok(());
+        }
+        let fill = |piece: &mut [u8]| piece.copy_from_slice(payload);
+        let work = |slot| Work::Frame(Some(slot));
+        self.send_slot(peer, header, payload.len(), fill, work, false).map_err(|(refused, work)| {
+            self.give_back_slot(work);
+            refused
+        })
+    }
+
+    fn send_bcopy<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        mut pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]),
+    {
+        self.admit(peer, len, self.caps.max_bcopy)?;
+        let work = |slot| Work::Frame(Some(slot));
+        let sent = self.send_slot(peer, header, len, |piece| pack(0, piece), work, false);
+        match sent {
+            Ok(()) => Ok(()),
+            Err((refused, None)) => Err(refused),
+            Err((_, work)) => {
+                // It was packed, which cannot be taken back: the frame is lost with the endpoint, which ends.
+                self.give_back_slot(work);
+                self.counters.frames_sent.add(1);
+                self.counters.bytes_sent.add(len as u64);
+                Ok(())
+            }
+        }
+    }
+
+    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
+        // Copied all the same: within one buffer that is cheaper than a registration. What it gains its owner is to
+        // hear whether the frame arrived.
+        let len = descriptor.payload_len();
+        let (peer, header) = (descriptor.peer, descriptor.header);
+        if let Err(refused) = self.admit(peer, len, self.caps.max_zcopy) {
+            return Err((refused, descriptor));
+        }
+        let regions = descriptor.payload.clone();
+        let fill = |mut piece: &mut [u8]| {
+            for region in &regions {
+                let (part, rest) = piece.split_at_mut(region.len());
+                part.copy_from_slice(region.as_slice());
+                piece = rest;
+            }
+        };
+        let mut waiting = Some(descriptor);
+        let work = |slot| Work::Zcopy(waiting.take().expect("one frame has one descriptor"), slot);
+        match self.send_slot(peer, header.as_bytes(), len, fill, work, true) {
+            Ok(()) => Ok(()),
+            Err((refused, work)) => {
+                let descriptor = self.give_back_slot(work).or(waiting);
+                Err((refused, descriptor.expect("it is in the work or was not used")))
+            }
+        }
+    }
+
+    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+        let peer = descriptor.peer;
+        let len = match &descriptor.kind {
+            RmaKind::Put(region) => region.len(),
+            RmaKind::Get(region) => region.len(),
+        };
+        let parts = len.div_ceil(PART.max(len.div_ceil(PARTS)).max(1));
+        let full = self.in_flight + parts > self.most_in_flight;
+        match self.conn(peer) {
+            Err(refused) => return Err((refused, descriptor)),
+            Ok(conn) if full || !conn.has_room(parts) => {
+                return Err((self.refuse().expect_err("a refusal"), descriptor));
+            }
+            Ok(_) => {}
+        }
+        let inside = read_key(&descriptor.remote).filter(|(_, size, _)| {
+            let end = descriptor.remote_offset.checked_add(len as u64);
+            end.is_some_and(|end| end <= *size) && len.div_ceil(PARTS) <= self.max_message
+        });
+        let Some((address, _, rkey)) = inside else {
+            let fault =
+                Fault::operation(peer, Cause::Malformed("a put or get outside of the memory"));
+            self.counters.rma.add(1);
+            self.done.push_back((descriptor, Err(fault)));
+            return Ok(());
+        };
+        if len == 0 {
+            self.counters.rma.add(1);
+            self.done.push_back((descriptor, Ok(())));
+            return Ok(());
+        }
+        let address = address.wrapping_add(descriptor.remote_offset);
+        self.post_rma(descriptor, Remote { address, rkey, len })
+    }
+
+    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        if region.is_empty() {
+            return Ok(key(0, 0, 0));
+        }
+        let registration =
+            register_send(&self.device, region, Access::RemoteRead).map_err(|_| Refused::NoRoom)?;
+        let key = key(region.as_ptr() as u64, region.len(), registration.rkey());
+        self.targets.insert(registration.rkey(), registration);
+        Ok(key)
+    }
+
+    fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
+        if region.is_empty() {
+            return Ok(key(0, 0, 0));
+        }
+        let registration = register_receive(&self.device, region, Access::RemoteWrite)
+            .map_err(|_| Refused::NoRoom)?;
+        let key = key(region.as_mut_ptr() as u64, region.len(), registration.rkey());
+        self.targets.insert(registration.rkey(), registration);
+        Ok(key)
+    }
+
+    fn deregister(&mut self, key: &RemoteKey) {
+        if let Some((_, 1.., rkey)) = read_key(key) {
+            self.targets.remove(&rkey);
+        }
+    }
+
+    #[inline]
+    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+        self.make_progress(sink)
+    }
+
+    fn arm(&mut self) -> Armed {
+        let idle = self.found.is_empty() && self.done.is_empty() && self.troubled.is_empty();
+        if !idle || self.broken.is_some() {
+            return Armed::Ready;
+        }
+        self.channel.drain();
+        let queues = [
+            (Queue::Sends, &self.sends),
+            (Queue::Arrivals, &self.arrivals),
+            (Queue::Post, &self.post),
+        ];
+        for (name, queue) in queues {
+            if queue.arm().is_err() {
+                return Armed::PollOnly;
+            }
+            let mut one = [Wc::default()];
+            if queue.poll(&mut one) != Some(0) {
+                self.found.push_back((name, one[0]));
+            }
+        }
+        if !self.found.is_empty() {
+            return Armed::Ready;
+        }
+        let starved = self.live.iter().any(|peer| match &self.slots[peer.index()].link {
+            Link::Up(conn) => conn.is_starved(),
+            _ => false,
+        });
+        let wait = if starved || !self.meeting.is_empty() || self.unflushed() > 0 {
+            STARVED
+        } else if self.config.probe.is_zero() {
+            Duration::from_millis(100)
+        } else {
+            self.config.probe.min(Duration::from_millis(100))
+        };
+        if crate::sleep::set(&self.timer, wait).is_err() {
+            return Armed::PollOnly;
+        }
+        Armed::Wait(self.epoll.as_fd().as_raw_fd())
+    }
+
+    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if peer.index() < self.slots.len() {
+            self.end(peer, Ending::Invalidated, residue, sink);
+        }
+    }
+
+    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if peer.0 < PEERS_MAX {
+            self.slot(peer).excluded = true;
+            self.invalidate(peer, residue, sink);
+        }
+    }
+
+    fn unflushed(&self) -> usize {
+        let out = |peer: &Peer| match &self.slots[peer.index()].link {
+            Link::Up(conn) if conn.doom.is_none() => conn.frames_out(),
+            _ => 0,
+        };
+        self.live.iter().map(out).sum()
+    }
+
+    fn depart(&mut self) {
+        if self.departed {
+            return;
+        }
+        for peer in self.live.clone() {
+            let me = self.me.0;
+            if let Ok(conn) = self.conn(peer) {
+                let bye = wire::prefix(Frame::Bye, me);
+                // A peer that does not get it sees a failure, as it would of a lost network.
+                let _ = conn.post_inline(Operation::Send, &bye, Work::Control, true);
+            }
+        }
+        self.departed = true;
+    }
+
+    fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        writeln!(
+            out,
+            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, down since {:?}, broken {:?}",
+            self.caps.device,
+            self.live.len(),
+            self.meeting.len(),
+            self.in_flight,
+            self.buffers.free(),
+            self.receives.count(),
+            self.down_since.map(|since| since.elapsed()),
+            self.broken
+        )?;
+        for (index, slot) in self.slots.iter().enumerate() {
+            match &slot.link {
+                Link::Closed => {}
+                Link::Up(conn) => writeln!(out, "  peer {index}: {conn:?}")?,
+                Link::Calling(meeting) => {
+                    writeln!(
+                        out,
+                        "  peer {index}: calling, attempt {}, try {}",
+                        slot.attempt, meeting.tries
+                    )?;
+                }
+                Link::Answering(meeting) => {
+                    writeln!(
+                        out,
+                        "  peer {index}: answering, attempt {}, try {}",
+                        slot.seen, meeting.tries
+                    )?;
+                }
+                Link::Failed(fault) => writeln!(out, "  peer {index}: {fault}")?,
+                Link::Ending => writeln!(out, "  peer {index}: ending")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        // Good-byes are on their way: a queue pair that is gone does not send them again.
+        let start = Instant::now();
+        let mut completions = [Wc::default(); 16];
+        while self.departed && start.elapsed() < LINGER {
+            let Some(count) = self.sends.poll(&mut completions) else { break };
+            for completion in &completions[..count] {
+                self.acknowledged(completion);
+            }
+            let waits = |peer: &Peer| match &self.slots[peer.index()].link {
+                Link::Up(conn) => conn.doom.is_none() && !conn.works.is_empty(),
+                _ => false,
+            };
+            if !self.live.iter().any(waits) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        for slot in &mut self.slots {
+            slot.link = Link::Closed;
+        }
+    }
+}

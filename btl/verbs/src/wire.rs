@@ -1,0 +1,317 @@
+//! Every byte that crosses a rail, with its layout: greetings (datagrams that connect), frames, the control block.
+//!
+//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 1. Integers are
+//! little-endian.
+//!
+//! ```text
+//!  caller                                          answerer
+//!     │ Hello    attempt, nonce c, queue pair, seal    │
+//!     ├───────────────────────────────────────────────▶│  makes a queue pair, connects it
+//!     │ Accept   both nonces, queue pair, seal         │
+//!     │◀───────────────────────────────────────────────┤  again until confirmed
+//!     │ Confirm  both nonces, seal                     │  connects its queue pair
+//!     ├───────────────────────────────────────────────▶│  is up
+//!     │ Ready    both nonces, seal                     │
+//!     │◀───────────────────────────────────────────────┤  is up: frames can go both ways
+//!     │◀═════════════ frames, reads, writes ══════════▶│
+//!
+//!  Refuse answers a Hello that leads nowhere; Reset tells that this end of a connection is over.
+//!
+//!  frame      0      1      2      3       4          8
+//!             ┌──────┬──────┬──────┬───────┬──────────┬────────┬─────────┐
+//!             │ 0xF6 │ kind │ hlen │ check │ from u32 │ header │ payload │
+//!             └──────┴──────┴──────┴───────┴──────────┴────────┴─────────┘
+//!
+//!  control block, written by the peer:  │ frames taken, u32 │ its complement │
+//! ```
+//!
+//! A seal is a keyed hash with the job's key: only members of the job make them. A Hello may be replayed; attempt
+//! numbers only grow, so a replayed one changes nothing. All that follow cover a fresh nonce of the other side.
+
+use ironweave_btl::HEADER_MAX;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The protocol's version; both sides must speak the same.
+pub const VERSION: u8 = 1;
+/// Length of the part before a frame's header, in bytes.
+pub const PREFIX: usize = 8;
+/// Length of what comes before a payload at most, in bytes.
+pub const LEAD_MAX: usize = PREFIX + HEADER_MAX;
+/// Length of a control block, in bytes.
+pub const CONTROL: usize = 8;
+
+const MAGIC: [u8; 4] = *b"IWvG";
+const FRAME_MAGIC: u8 = 0xF6;
+
+/// What a greeting says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Hello,
+    Accept,
+    Confirm,
+    Ready,
+    Refuse,
+    Reset,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] =
+        [Kind::Hello, Kind::Accept, Kind::Confirm, Kind::Ready, Kind::Refuse, Kind::Reset];
+
+    fn code(self) -> u8 {
+        Self::ALL.iter().position(|&kind| kind == self).map_or(0, |at| at as u8 + 1)
+    }
+
+    fn of(code: u8) -> Option<Kind> {
+        Self::ALL.get(usize::from(code.checked_sub(1)?)).copied()
+    }
+}
+
+/// Where a port listens for greetings.
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug,
+)]
+#[repr(C)]
+pub struct Contact {
+    pub gid: [u8; 16],
+    pub lid: U16,
+    /// 1 InfiniBand, 2 Ethernet.
+    pub link: u8,
+    /// Path MTU as devices count: 1 to 5.
+    pub mtu: u8,
+    /// The datagram queue pair.
+    pub number: U32,
+    pub key: U32,
+}
+
+/// One end of a connection to be.
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug,
+)]
+#[repr(C)]
+pub struct End {
+    /// The queue pair.
+    pub number: U32,
+    /// Its first packet's number.
+    pub psn: U32,
+    /// Frames that it takes before it tells.
+    pub credits: U32,
+    /// Right to write its control block …
+    pub control_key: U32,
+    /// … which is here.
+    pub control: U64,
+    /// Longest frame that it takes, prefix included, in bytes.
+    pub buffer: U32,
+    /// Reads that it answers at a time.
+    pub reads: u8,
+    pub unused: [u8; 3],
+}
+
+/// A datagram that connects. Kinds that have no use for a field leave it zero.
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug,
+)]
+#[repr(C)]
+pub struct Greeting {
+    magic: [u8; 4],
+    kind: u8,
+    version: u8,
+    unused: U16,
+    pub from: U32,
+    /// To whom: a queue pair that is somebody else's is noticed.
+    pub to: U32,
+    /// The caller's attempt; it grows with each.
+    pub attempt: U64,
+    /// In an Accept, how far the answerer's own attempts have come: its older Hellos mean nothing any more.
+    pub answerer_attempt: U64,
+    pub caller_nonce: [u8; 16],
+    pub answerer_nonce: [u8; 16],
+    pub contact: Contact,
+    pub end: End,
+    seal: [u8; 32],
+}
+
+/// Length of a greeting, in bytes: below the smallest MTU, 256.
+pub const GREETING: usize = size_of::<Greeting>();
+const _: () = assert!(GREETING <= 256);
+
+impl Greeting {
+    pub fn new(kind: Kind, from: u32, to: u32, attempt: u64, contact: Contact) -> Greeting {
+        Greeting {
+            magic: MAGIC,
+            kind: kind.code(),
+            version: VERSION,
+            unused: 0.into(),
+            from: from.into(),
+            to: to.into(),
+            attempt: attempt.into(),
+            answerer_attempt: 0.into(),
+            caller_nonce: [0; 16],
+            answerer_nonce: [0; 16],
+            contact,
+            end: End::new_zeroed(),
+            seal: [0; 32],
+        }
+    }
+
+    /// Reads and verifies one; `None` when it is none, of another version, or of a stranger.
+    pub fn decode(bytes: &[u8], key: &JobKey) -> Option<(Kind, Greeting)> {
+        let greeting = Greeting::read_from_bytes(bytes).ok()?;
+        let well_formed = greeting.magic == MAGIC && greeting.version == VERSION;
+        let kind = Kind::of(greeting.kind).filter(|_| well_formed)?;
+        // `blake3::Hash` compares in constant time.
+        (key.seal_of(&greeting) == greeting.seal).then_some((kind, greeting))
+    }
+
+    pub fn sealed(self, key: &JobKey) -> Greeting {
+        Greeting { seal: *key.seal_of(&self).as_bytes(), ..self }
+    }
+}
+
+/// The secret, bound to the job. Never printed.
+#[derive(Clone)]
+pub struct JobKey([u8; 32]);
+
+impl JobKey {
+    /// The key of `job`, which all its processes derive from the same `secret`.
+    pub fn new(secret: &[u8; 32], job: &str) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(secret);
+        hasher.update(b"ironweave verbs greeting v1\0");
+        hasher.update(job.as_bytes());
+        JobKey(*hasher.finalize().as_bytes())
+    }
+
+    fn seal_of(&self, greeting: &Greeting) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(Greeting { seal: [0; 32], ..*greeting }.as_bytes());
+        hasher.finalize()
+    }
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame {
+    /// A header of this many bytes, and the payload.
+    Data(usize),
+    /// The peer finalized; nothing follows.
+    Bye,
+}
+
+/// The part before a frame's header.
+#[inline]
+pub fn prefix(frame: Frame, from: u32) -> [u8; PREFIX] {
+    let (kind, header) = match frame {
+        Frame::Data(header) => (1, header as u8), // at most HEADER_MAX
+        Frame::Bye => (2, 0),
+    };
+    let from = from.to_le_bytes();
+    let check = FRAME_MAGIC ^ kind ^ header ^ 0x5A;
+    [FRAME_MAGIC, kind, header, check, from[0], from[1], from[2], from[3]]
+}
+
+/// Reads a frame: who says to have sent it, and what it is; the header is `bytes[PREFIX..PREFIX + n]`.
+#[inline]
+pub fn decode_frame(bytes: &[u8]) -> Option<(u32, Frame)> {
+    let (&[magic, kind, header, check, from @ ..], rest) = bytes.split_first_chunk::<PREFIX>()?;
+    if magic != FRAME_MAGIC || check != FRAME_MAGIC ^ kind ^ header ^ 0x5A {
+        return None;
+    }
+    let frame = match (kind, usize::from(header)) {
+        (1, header) if header <= HEADER_MAX && header <= rest.len() => Frame::Data(header),
+        (2, 0) if rest.is_empty() => Frame::Bye,
+        _ => return None,
+    };
+    Some((u32::from_le_bytes(from), frame))
+}
+
+/// A control block that says `taken`.
+pub fn control(taken: u32) -> [u8; CONTROL] {
+    let mut block = [0; CONTROL];
+    block[..4].copy_from_slice(&taken.to_le_bytes());
+    block[4..].copy_from_slice(&(!taken).to_le_bytes());
+    block
+}
+
+/// Reads a control block; `None` while it is being written.
+pub fn taken(words: (u32, u32)) -> Option<u32> {
+    let (taken, complement) = (u32::from_le(words.0), u32::from_le(words.1));
+    (taken == !complement).then_some(taken)
+}
+
+/// Sixteen bytes nobody can guess.
+///
+/// # Errors
+/// When the kernel has no randomness to give.
+pub fn nonce() -> rustix::io::Result<[u8; 16]> {
+    let mut nonce = [0; 16];
+    let mut filled = 0;
+    while filled < nonce.len() {
+        match rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn greeting() -> Greeting {
+        let contact = Contact { lid: 7.into(), mtu: 5, link: 2, ..Contact::new_zeroed() };
+        Greeting::new(Kind::Accept, 3, 9, 77, contact)
+    }
+
+    #[test]
+    fn greetings_are_believed_of_members_only() {
+        let key = JobKey::new(&[7; 32], "job");
+        let sealed = greeting().sealed(&key);
+        assert_eq!(Greeting::decode(sealed.as_bytes(), &key), Some((Kind::Accept, sealed)));
+        for stranger in [JobKey::new(&[8; 32], "job"), JobKey::new(&[7; 32], "bob")] {
+            assert_eq!(Greeting::decode(sealed.as_bytes(), &stranger), None);
+        }
+        for at in 0..GREETING {
+            let mut changed = sealed;
+            changed.as_mut_bytes()[at] ^= 0x10;
+            assert_eq!(Greeting::decode(changed.as_bytes(), &key), None, "byte {at}");
+        }
+        assert_eq!(Greeting::decode(&sealed.as_bytes()[1..], &key), None);
+    }
+
+    #[test]
+    fn frames_come_back() {
+        let mut bytes = prefix(Frame::Data(5), 12).to_vec();
+        bytes.extend_from_slice(b"hello world");
+        assert_eq!(decode_frame(&bytes), Some((12, Frame::Data(5))));
+        assert_eq!(decode_frame(&bytes[..12]), None, "the header is cut");
+        assert_eq!(decode_frame(&prefix(Frame::Bye, 1)), Some((1, Frame::Bye)));
+        assert_eq!(decode_frame(&[0; 20]), None);
+    }
+
+    #[test]
+    fn half_written_control_blocks_say_nothing() {
+        let (old, new) = (control(0x01ff), control(0x0200));
+        for cut in 1..CONTROL {
+            let mut block = old;
+            block[..cut].copy_from_slice(&new[..cut]);
+            let word =
+                |at: usize| u32::from_ne_bytes(block[at..at + 4].try_into().expect("four bytes"));
+            // The last two bytes of the complement are the same in both.
+            let expected = (cut >= 6).then_some(0x0200);
+            assert_eq!(taken((word(0), word(4))), expected, "cut at {cut}");
+        }
+        assert_eq!(taken((5_u32.to_le(), (!5_u32).to_le())), Some(5));
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_no_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(Greeting::decode(&bytes, &JobKey::new(&[1; 32], "job")), None);
+            let _ = decode_frame(&bytes);
+        }
+    }
+}
