@@ -3,6 +3,7 @@
 //! Algorithms only ever speak of indices in a [`Group`]; which processes these are (all of a communicator, one host,
 //! the leaders of all hosts, the local group of an inter-communicator) is decided where the group is made.
 
+use crate::call::Block;
 use crate::schedule::{Draft, Invalid, Schedule, Sizes, Space, Span, Step, Target};
 
 /// Scratch pieces start at multiples of this, so that user functions see aligned elements and cores share no line.
@@ -27,6 +28,11 @@ impl<'a> Group<'a> {
         Group { me, size, ranks: None, local: false }
     }
 
+    /// The own group of an inter-communicator.
+    pub const fn local(me: u32, size: u32) -> Self {
+        Group { me, size, ranks: None, local: true }
+    }
+
     /// Some ranks of an intra-communicator; this process has index `me` among them.
     pub fn of(me: u32, ranks: &'a [u32]) -> Self {
         Group { me, size: ranks.len() as u32, ranks: Some(ranks), local: false }
@@ -47,6 +53,48 @@ impl<'a> Group<'a> {
     /// The index `by` (less than the size) places before `index`, in a circle.
     pub fn before(&self, index: u32, by: u32) -> u32 {
         self.after(index, self.size - by)
+    }
+}
+
+/// One block of memory for each process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Layout<'a> {
+    /// Blocks of one length, one after the other.
+    Even {
+        /// All of them.
+        whole: Span,
+        /// Length of each.
+        block: usize,
+    },
+    /// Blocks anywhere in `whole`.
+    Listed {
+        /// The buffer.
+        whole: Span,
+        /// Where they are in it.
+        blocks: &'a [Block],
+    },
+}
+
+impl Layout<'_> {
+    /// The block of `index`.
+    pub fn block(&self, index: u32) -> Span {
+        match *self {
+            Layout::Even { whole, block } => whole.part(index as usize * block, block),
+            Layout::Listed { whole, blocks } => {
+                let Block { offset, len } = blocks[index as usize];
+                whole.part(offset, len)
+            }
+        }
+    }
+
+    /// The blocks `first..first + count` as one piece, when they are of one length and in a row.
+    pub fn row(&self, first: u32, count: u32) -> Option<Span> {
+        match *self {
+            Layout::Even { whole, block } => {
+                Some(whole.part(first as usize * block, count as usize * block))
+            }
+            Layout::Listed { .. } => None,
+        }
     }
 }
 

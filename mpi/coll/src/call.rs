@@ -3,6 +3,8 @@
 //! A call names everything that a schedule depends on and nothing else, so equal calls share a schedule. Buffers
 //! come with the run ([`Memory`](crate::Memory)); the operation too ([`Reduction`](crate::Reduction)).
 
+use std::sync::Arc;
+
 /// The root of a rooted operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Root {
@@ -25,23 +27,151 @@ pub struct Elements {
     pub commutative: bool,
 }
 
-/// A collective operation, as one process calls it. All lengths are in bytes unless said otherwise.
+/// A piece of a buffer, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Block {
+    /// Where it starts.
+    pub offset: usize,
+    /// How long it is.
+    pub len: usize,
+}
+
+/// A collective operation, as one process calls it. All lengths are in bytes unless said otherwise; lists have one entry
+/// for each rank (of the remote group, on an inter-communicator).
 ///
-/// With `in_place` the contribution is where MPI has it in the receive buffer (for scatters: the result stays where it is
-/// in the send buffer, at the root), and the other buffer is not used.
+/// `in_place` is `MPI_IN_PLACE`, on intra-communicators only: the contribution is where MPI has it in the receive buffer, and
+/// the send buffer is not used (for scatters: the root's part stays where it is in the send buffer, and its receive
+/// buffer is not used).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Call {
     /// Returns when all have called it (§6.3).
     Barrier,
-    /// The root's receive buffer goes to the others' (§6.4). All processes use [`Memory::recv`](crate::Memory).
+    /// The root's data goes to all (§6.4). The one buffer is the *receive* buffer, at the root too.
     Bcast {
         /// Who has the data.
         root: Root,
         /// How much.
         len: usize,
     },
-    /// Everybody gets the reduction of all (§6.9.6).
+    /// The root gets a block from each (§6.5).
+    Gather {
+        /// Who gets them.
+        root: Root,
+        /// Length of each.
+        block: usize,
+        /// At the root: its own block is in the receive buffer.
+        in_place: bool,
+    },
+    /// As `Gather`, with blocks of any length (§6.5).
+    Gatherv {
+        /// Who gets them.
+        root: Root,
+        /// Length of this process's block.
+        len: usize,
+        /// At the root: where they go. Elsewhere empty.
+        blocks: Arc<[Block]>,
+        /// As in `Gather`.
+        in_place: bool,
+    },
+    /// The root has a block for each (§6.6).
+    Scatter {
+        /// Who has them.
+        root: Root,
+        /// Length of each.
+        block: usize,
+        /// At the root: its own block stays where it is.
+        in_place: bool,
+    },
+    /// As `Scatter`, with blocks of any length (§6.6).
+    Scatterv {
+        /// Who has them.
+        root: Root,
+        /// Length of this process's block.
+        len: usize,
+        /// At the root: where they are. Elsewhere empty.
+        blocks: Arc<[Block]>,
+        /// As in `Scatter`.
+        in_place: bool,
+    },
+    /// Everybody gets a block from each (§6.7).
+    Allgather {
+        /// Length of this process's block; in place and on intra-communicators that is `block`.
+        len: usize,
+        /// Length of each block that comes.
+        block: usize,
+        /// The own block is in the receive buffer.
+        in_place: bool,
+    },
+    /// As `Allgather`, with blocks of any length (§6.7).
+    Allgatherv {
+        /// Length of this process's block; on intra-communicators that of its entry in `blocks`.
+        len: usize,
+        /// Where they go; the lengths are the same at each process of a group.
+        blocks: Arc<[Block]>,
+        /// As in `Allgather`.
+        in_place: bool,
+    },
+    /// Everybody has a block for each (§6.8).
+    Alltoall {
+        /// Length of each block that goes; in place and on intra-communicators that is `block`.
+        len: usize,
+        /// Length of each block that comes.
+        block: usize,
+        /// The blocks to send are in the receive buffer.
+        in_place: bool,
+    },
+    /// As `Alltoall`, with blocks of any length; with offsets and lengths in bytes it is `MPI_Alltoallw` too (§6.8).
+    Alltoallv {
+        /// Where the blocks to send are. In place it is not looked at: they are where `recv` says.
+        send: Arc<[Block]>,
+        /// Where the blocks that come go.
+        recv: Arc<[Block]>,
+        /// As in `Alltoall`.
+        in_place: bool,
+    },
+    /// The root gets the reduction of all contributions (§6.9.1).
+    Reduce {
+        /// Who gets it.
+        root: Root,
+        /// What is reduced.
+        elements: Elements,
+        /// At the root: its contribution is in the receive buffer.
+        in_place: bool,
+    },
+    /// Everybody gets the reduction of all contributions (§6.9.6).
     Allreduce {
+        /// What is reduced.
+        elements: Elements,
+        /// The contribution is in the receive buffer.
+        in_place: bool,
+    },
+    /// Everybody gets an equal part of the reduction (§6.10.1).
+    ReduceScatterBlock {
+        /// What each process gets.
+        elements: Elements,
+        /// The contribution is in the receive buffer, and the result goes to its beginning.
+        in_place: bool,
+    },
+    /// Everybody gets a part of the reduction (§6.10.2).
+    ReduceScatter {
+        /// Elements that each process (of the own group) gets.
+        counts: Arc<[usize]>,
+        /// Bytes of an element.
+        extent: usize,
+        /// The operation's operands may change places.
+        commutative: bool,
+        /// As in `ReduceScatterBlock`.
+        in_place: bool,
+    },
+    /// Everybody gets the reduction of the ranks up to its own (§6.11.1).
+    Scan {
+        /// What is reduced.
+        elements: Elements,
+        /// The contribution is in the receive buffer.
+        in_place: bool,
+    },
+    /// Everybody gets the reduction of the ranks before its own; rank 0's receive buffer is left as it is (§6.11.2).
+    Exscan {
         /// What is reduced.
         elements: Elements,
         /// The contribution is in the receive buffer.

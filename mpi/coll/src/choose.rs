@@ -133,6 +133,58 @@ algorithms! {
         /// Inside of each host, between hosts, and back.
         Node = "node",
     }
+    /// How blocks are gathered.
+    gather: Gather {
+        /// The root receives from everybody.
+        Linear = "linear",
+        /// A binomial tree: log₂ n rounds.
+        Binomial = "binomial",
+    }
+    /// How blocks are scattered.
+    scatter: Scatter {
+        /// The root sends to everybody.
+        Linear = "linear",
+        /// A binomial tree: log₂ n rounds.
+        Binomial = "binomial",
+    }
+    /// How blocks are gathered for everybody.
+    allgather: Allgather {
+        /// Everybody sends to everybody at once.
+        Linear = "linear",
+        /// Partners at distances 1, 2, 4, …: log₂ n rounds. Needs a power of two of processes, and equal blocks in a row.
+        RecursiveDoubling = "recursive_doubling",
+        /// Doubling numbers of blocks from doubling distances: ⌈log₂ n⌉ rounds, and a copy.
+        Bruck = "bruck",
+        /// Blocks go around: n − 1 rounds.
+        Ring = "ring",
+    }
+    /// How everybody's blocks get to everybody.
+    alltoall: Alltoall {
+        /// All at once.
+        Linear = "linear",
+        /// One partner after the other: n − 1 rounds.
+        Pairwise = "pairwise",
+        /// Blocks travel with others on their way: ⌈log₂ n⌉ rounds, and copies. Needs equal blocks.
+        Bruck = "bruck",
+    }
+    /// How parts of a reduction get to everybody.
+    reduce_scatter: ReduceScatter {
+        /// Everybody receives all contributions to its part at once.
+        Linear = "linear",
+        /// One after the other: n − 1 rounds. Needs an operation that commutes.
+        Pairwise = "pairwise",
+        /// Halves of vectors between partners: log₂ n rounds. Needs an operation that commutes.
+        RecursiveHalving = "recursive_halving",
+        /// A reduction at rank 0, then scattered.
+        ReduceScatterv = "reduce_scatterv",
+    }
+    /// How prefixes are reduced.
+    scan: Scan {
+        /// From one rank to the next: n − 1 rounds.
+        Linear = "linear",
+        /// From doubling distances: ⌈log₂ n⌉ rounds.
+        RecursiveDoubling = "recursive_doubling",
+    }
 }
 
 /// The usual segment.
@@ -213,6 +265,64 @@ impl Config {
             len if len >= 1 << 20 && facts.size > 2 && facts.commutative => Allreduce::Ring,
             _ => Allreduce::Rabenseifner,
         })
+    }
+
+    /// `len`: of one block.
+    pub(crate) fn gather(&self, facts: Facts) -> Gather {
+        self.gather.unwrap_or(match facts.len {
+            len if len <= 2 << 10 && facts.size > 4 => Gather::Binomial,
+            _ => Gather::Linear,
+        })
+    }
+
+    /// `len`: of one block.
+    pub(crate) fn scatter(&self, facts: Facts) -> Scatter {
+        self.scatter.unwrap_or(match facts.len {
+            len if len <= 2 << 10 && facts.size > 4 => Scatter::Binomial,
+            _ => Scatter::Linear,
+        })
+    }
+
+    /// `len`: of all blocks.
+    pub(crate) fn allgather(&self, facts: Facts, equal_in_a_row: bool) -> Allgather {
+        let doubling = equal_in_a_row && facts.size.is_power_of_two();
+        let can = |algorithm: &Allgather| *algorithm != Allgather::RecursiveDoubling || doubling;
+        self.allgather.filter(can).unwrap_or(match facts.len {
+            _ if facts.size <= 3 => Allgather::Linear,
+            len if len <= 64 << 10 && doubling => Allgather::RecursiveDoubling,
+            len if len <= 64 << 10 => Allgather::Bruck,
+            _ => Allgather::Ring,
+        })
+    }
+
+    /// `len`: of one block; what differs between processes counts as 0.
+    pub(crate) fn alltoall(&self, facts: Facts, equal: bool) -> Alltoall {
+        let can = |algorithm: &Alltoall| *algorithm != Alltoall::Bruck || equal;
+        self.alltoall.filter(can).unwrap_or(match facts.len {
+            len if equal && len <= 128 && facts.size >= 8 => Alltoall::Bruck,
+            len if len <= 8 << 10 && facts.size <= 64 => Alltoall::Linear,
+            _ => Alltoall::Pairwise,
+        })
+    }
+
+    /// `len`: of the whole vector.
+    pub(crate) fn reduce_scatter(&self, facts: Facts) -> ReduceScatter {
+        use ReduceScatter::{Linear, Pairwise, RecursiveHalving, ReduceScatterv};
+        let can = |algorithm: &ReduceScatter| {
+            facts.commutative || matches!(algorithm, Linear | ReduceScatterv)
+        };
+        self.reduce_scatter.filter(can).unwrap_or(match facts.len {
+            _ if facts.size <= 2 => Linear,
+            _ if !facts.commutative && facts.size <= 16 => Linear,
+            _ if !facts.commutative => ReduceScatterv,
+            len if len <= 64 << 10 => RecursiveHalving,
+            _ => Pairwise,
+        })
+    }
+
+    pub(crate) fn scan(&self, facts: Facts) -> Scan {
+        let _ = facts;
+        self.scan.unwrap_or(Scan::RecursiveDoubling)
     }
 }
 

@@ -60,6 +60,17 @@ pub enum CollError {
         /// How many there are.
         got: usize,
     },
+    /// Two blocks of a receive buffer have bytes in common.
+    #[error("blocks of the receive buffer overlap")]
+    Overlap,
+    /// The own block has another length than this process says for its rank.
+    #[error("the own block has {got} bytes where {expected} belong")]
+    OwnBlock {
+        /// Bytes where blocks go to, or come from.
+        expected: usize,
+        /// Bytes of the own block.
+        got: usize,
+    },
     /// More bytes than can be addressed.
     #[error("the data is longer than memory")]
     TooLong,

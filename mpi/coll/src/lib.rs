@@ -30,7 +30,7 @@ mod runner;
 mod schedule;
 mod tags;
 
-pub use call::{Call, Elements, Root};
+pub use call::{Block, Call, Elements, Root};
 pub use choose::Config;
 pub use context::{Context, Operation};
 pub use error::CollError;
@@ -40,9 +40,11 @@ pub use place::Place;
 pub use plan::plan;
 pub use runner::{Poll, Runner};
 pub use schedule::{At, Invalid, Round, Schedule, Sizes, Space, Span, Step, Target};
-pub use tags::is_collective;
 
 /// The algorithms there are, by collective.
 pub mod algorithm {
-    pub use crate::choose::{Allreduce, Barrier, Bcast, Reduce};
+    pub use crate::choose::{
+        Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan,
+        Scatter,
+    };
 }

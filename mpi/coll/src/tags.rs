@@ -16,12 +16,6 @@ use ironweave_pml::ob1::FT_TAG_MAX;
 const FIRST: i32 = -16;
 const FIRST_PERSISTENT: i32 = FT_TAG_MAX / 2;
 
-/// Whether a tag belongs to a collective operation: what an interruption of collectives ends.
-#[must_use]
-pub const fn is_collective(tag: i32) -> bool {
-    tag <= FIRST && tag > FT_TAG_MAX
-}
-
 /// Gives each operation of a communicator its tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
@@ -72,7 +66,7 @@ mod tests {
         assert_eq!(tags.persistent(), FIRST_PERSISTENT);
         tags.next_persistent = FT_TAG_MAX + 1;
         assert_eq!((tags.persistent(), tags.persistent()), (FT_TAG_MAX + 1, FIRST_PERSISTENT));
-        assert!(is_collective(FIRST_PERSISTENT) && is_collective(FIRST));
-        assert!(!is_collective(FT_TAG_MAX) && !is_collective(-1) && !is_collective(0));
+        let all = [FIRST, FIRST_PERSISTENT + 1, FIRST_PERSISTENT, FT_TAG_MAX + 1];
+        assert!(all.into_iter().all(ironweave_pml::ob1::is_collective));
     }
 }

@@ -1,7 +1,7 @@
 //! Runs over the PML and simulated rails, in virtual time, with deaths at random moments: everybody alive returns, what
 //! returns without error is right, and nothing is written after it returned (laws 1 and 2).
 //!
-//! `COLL_RUNS=n` runs that many seeds (default 60), `COLL_SEED=s` one of them.
+//! `COLL_RUNS=n` runs that many seeds (default 150), `COLL_SEED=s` one of them.
 #![allow(unsafe_code)] // regions of test buffers are made here
 
 mod util;
@@ -9,13 +9,16 @@ mod util;
 use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{Address, Loopback, Peer};
 use ironweave_btl_sim::{RailModel, SimFault, SimNet};
-use ironweave_coll::{Call, CollError, Config, Context, Memory, Operation, Place, Poll, Reduction};
+use ironweave_coll::{
+    CollError, Config, Context, Memory, Operation, Place, Poll, Reduction, plan as plan_one,
+};
 use ironweave_pml::ob1::{self, CommId, CommSpec, Ob1, PmlError};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use util::Kind;
-use util::oracle::{Who, after, before};
+use util::case::{Case, Who};
+use util::oracle::{Buffers, after};
 use util::rail::Rail;
 
 /// Events after which a simulation is believed to go on for ever.
@@ -53,7 +56,7 @@ struct Process {
 struct Plan {
     seed: u64,
     size: u32,
-    calls: Vec<(Call, Kind)>,
+    cases: Vec<Case>,
     /// Operations of a process that may be under way at a time.
     depth: usize,
     kills: Vec<(u64, u32)>,
@@ -66,7 +69,7 @@ impl Plan {
     fn of(seed: u64) -> Plan {
         let mut rng = SmallRng::seed_from_u64(seed);
         let size = rng.random_range(1..=12);
-        let calls = (0..rng.random_range(2..=8)).map(|_| util::call(&mut rng, size)).collect();
+        let cases = (0..rng.random_range(2..=8)).map(|_| Case::random(&mut rng, size)).collect();
         let victims = if seed.is_multiple_of(3) { 0 } else { rng.random_range(1..=3u32.min(size)) };
         let kills = (0..victims)
             .map(|_| (rng.random_range(0..400_000), rng.random_range(0..size)))
@@ -78,7 +81,7 @@ impl Plan {
         };
         let hosts = rng.random_bool(0.5).then(|| (0..size).map(|rank| rank / 3).collect());
         let config = Arc::new(util::random_config(&mut rng));
-        Plan { seed, size, calls, depth: rng.random_range(1..=3), kills, models, hosts, config }
+        Plan { seed, size, cases, depth: rng.random_range(1..=3), kills, models, hosts, config }
     }
 }
 
@@ -90,6 +93,9 @@ struct World {
     /// Memory of the dead stays until the end.
     graves: Vec<Vec<[OwnedBuffer; 2]>>,
     places: Vec<Place>,
+    /// Everybody's buffers before each call, and the receive buffers after it.
+    before: Vec<Vec<Buffers>>,
+    after: Vec<Vec<Vec<u8>>>,
     right: usize,
     failed: usize,
 }
@@ -128,7 +134,33 @@ impl World {
         for &(at, victim) in &plan.kills {
             net.wake_at(Peer(victim), at);
         }
-        World { plan, net, processes, addresses, graves: Vec::new(), places, right: 0, failed: 0 }
+        let everybody = Who::all(&places);
+        let mut before = Vec::new();
+        let mut results = Vec::new();
+        for case in &plan.cases {
+            let buffers: Vec<Buffers> = everybody
+                .iter()
+                .map(|who| {
+                    let schedule = plan_one(&case.call(*who), who.place, &plan.config);
+                    let sizes = schedule.expect("right arguments").sizes();
+                    case.before(*who, sizes.send, sizes.recv)
+                })
+                .collect();
+            results.push(after(case, &everybody, &buffers));
+            before.push(buffers);
+        }
+        World {
+            net,
+            processes,
+            addresses,
+            graves: Vec::new(),
+            before,
+            after: results,
+            right: 0,
+            failed: 0,
+            plan,
+            places,
+        }
     }
 
     fn run(mut self) -> (usize, usize) {
@@ -140,7 +172,7 @@ impl World {
             }
         }
         for process in self.processes.iter().flatten() {
-            let over = process.next == self.plan.calls.len() || process.interrupted;
+            let over = process.next == self.plan.cases.len() || process.interrupted;
             if !over || !process.open.is_empty() {
                 panic!("seed {seed}: process {} hangs\n{}", process.me, self.dump());
             }
@@ -212,7 +244,7 @@ impl World {
         while moved {
             moved = false;
             while process.open.len() < self.plan.depth
-                && process.next < self.plan.calls.len()
+                && process.next < self.plan.cases.len()
                 && !process.interrupted
             {
                 self.begin(process);
@@ -243,16 +275,18 @@ impl World {
     }
 
     fn begin(&self, process: &mut Process) {
-        let (call, kind) = &self.plan.calls[process.next];
+        let case = &self.plan.cases[process.next];
+        let kind = case.kind;
         let who = Who { place: &self.places[process.me as usize], second: false };
-        let (send, recv) = before(call, who, *kind);
+        let call = &case.call(who);
+        let (send, recv) = self.before[process.next][process.me as usize].clone();
         let memory = [OwnedBuffer::from(send), OwnedBuffer::from(recv)];
         // SAFETY: the buffers live until the end of the simulation, after every engine, and are not touched while an
         // operation uses them.
         let lent =
             unsafe { Memory { send: memory[0].send_region(), recv: memory[1].recv_region() } };
         let reduction =
-            Reduction::user(kind.extent(), *kind == Kind::Numbers, Arc::new(kind.apply()));
+            Reduction::user(kind.extent(), kind == Kind::Numbers, Arc::new(kind.apply()));
         let reduction = reduction.expect("elements have bytes");
         let operation =
             process.context.start(call, lent, Some(&reduction)).expect("right arguments");
@@ -263,17 +297,19 @@ impl World {
     fn over(&mut self, process: &mut Process, open: Open, outcome: Result<(), CollError>) {
         let Open { number, operation, mut memory } = open;
         process.context.recycle(operation);
-        let (call, kind) = &self.plan.calls[number];
+        let case = &self.plan.cases[number];
         let me = process.me;
         match outcome {
             Ok(()) => {
                 self.right += 1;
-                let who = Who { place: &self.places[me as usize], second: false };
-                let is_right = memory[1].as_slice() == after(call, who, *kind);
-                assert!(is_right, "seed {}: {call:?} is wrong at {me}", self.plan.seed);
+                let is_right = memory[1].as_slice() == self.after[number][me as usize];
+                assert!(is_right, "seed {}: {case:?} is wrong at {me}", self.plan.seed);
             }
             Err(CollError::Pml(
-                PmlError::ProcFailed { .. } | PmlError::Revoked | PmlError::RailLost(_),
+                PmlError::ProcFailed { .. }
+                | PmlError::Interrupted
+                | PmlError::Revoked
+                | PmlError::RailLost(_),
             )) if !self.plan.kills.is_empty() => {
                 self.failed += 1;
                 if !process.interrupted {
@@ -281,7 +317,7 @@ impl World {
                     self.tell(self.net.now_ns(), || News::Interrupted);
                 }
             }
-            Err(error) => panic!("seed {}: {call:?} at {me}: {error}", self.plan.seed),
+            Err(error) => panic!("seed {}: {case:?} at {me}: {error}", self.plan.seed),
         }
         memory.iter_mut().for_each(|memory| memory.as_mut_slice().fill(CANARY));
         process.retired.push(memory);
@@ -290,7 +326,11 @@ impl World {
     /// The communicator's collectives are over here.
     fn interrupt(process: &mut Process) {
         process.interrupted = true;
-        process.engine.revoke_comm(process.comm);
+        if process.rng.random_bool(0.8) {
+            process.engine.interrupt_collectives(process.comm);
+        } else {
+            process.engine.revoke_comm(process.comm);
+        }
     }
 
     fn dump(&self) -> String {
@@ -298,7 +338,7 @@ impl World {
         for process in self.processes.iter().flatten() {
             out += &format!("process {}:\n", process.me);
             for open in &process.open {
-                out += &format!("  {:?}: {:?}\n", self.plan.calls[open.number], open.operation);
+                out += &format!("  {:?}: {:?}\n", self.plan.cases[open.number], open.operation);
             }
             process.engine.dump(&mut out).expect("strings take everything");
         }
@@ -311,7 +351,7 @@ fn everybody_returns_and_what_returns_is_right() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("COLL_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("COLL_RUNS").unwrap_or(60),
+        None => 0..number("COLL_RUNS").unwrap_or(150),
     };
     let (mut right, mut failed) = (0, 0);
     for seed in seeds {

@@ -1,16 +1,29 @@
 //! The algorithms: pure functions that write one process's steps. All members run the same function with the same
 //! arguments but their own index, so that each message has both its ends.
 
+mod allgather;
 mod allreduce;
+mod alltoall;
 mod barrier;
 mod bcast;
+mod gather;
+pub(crate) mod inter;
 mod operands;
 mod reduce;
+mod reduce_scatter;
+mod scan;
+mod scatter;
 
+pub(crate) use allgather::allgather;
 pub(crate) use allreduce::allreduce;
+pub(crate) use alltoall::{alltoall, exchange};
 pub(crate) use barrier::barrier;
 pub(crate) use bcast::bcast;
+pub(crate) use gather::{gather, gatherv};
 pub(crate) use reduce::reduce;
+pub(crate) use reduce_scatter::reduce_scatter;
+pub(crate) use scan::{exscan, scan};
+pub(crate) use scatter::{scatter, scatterv};
 
 use crate::builder::{Builder, Group};
 use crate::choose::{Config, Facts};

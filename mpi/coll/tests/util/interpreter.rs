@@ -4,6 +4,7 @@
 use ironweave_coll::{Place, Round, Schedule, Space, Span, Step, Target};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// What memory holds that nobody wrote.
 pub const POISON: u8 = 0xd7;
@@ -18,7 +19,9 @@ struct Posted {
 }
 
 struct Process {
-    schedule: Schedule,
+    schedule: Arc<Schedule>,
+    /// Rounds with messages so far.
+    busy: usize,
     /// First global number of the processes that `Target::main` and `Target::local` mean.
     main: usize,
     local: usize,
@@ -70,27 +73,25 @@ impl World {
                 (Some(_), true) => (0, first),
             };
             let scratch = vec![POISON; schedule.sizes().scratch];
-            Process { schedule, main, local, send, recv, scratch, round: 0, under_way: 0 }
+            let schedule = Arc::new(schedule);
+            Process { schedule, busy: 0, main, local, send, recv, scratch, round: 0, under_way: 0 }
         });
         let processes: Vec<_> = processes.collect();
         let sent = vec![0; processes.len()];
         World { processes, channels: BTreeMap::new(), reduce, sent, stats: Stats::default() }
     }
 
+    /// Runs as far as it goes; the processes that came to their ends.
+    pub fn who_ends(mut self, seed: u64) -> Vec<usize> {
+        self.go(seed).expect("schedules fit together as far as they go");
+        let numbered = self.processes.iter().enumerate();
+        let ended = numbered.filter(|(_, process)| process.round == process.schedule.len());
+        ended.map(|(number, _)| number).collect()
+    }
+
     /// Runs to the end; the receive buffers, by process.
     pub fn run(mut self, seed: u64) -> Result<(Vec<Vec<u8>>, Stats), String> {
-        for (number, process) in self.processes.iter().enumerate() {
-            let sizes = process.schedule.sizes();
-            if process.send.len() < sizes.send || process.recv.len() < sizes.recv {
-                return Err(format!("{number} has too little memory for {sizes:?}"));
-            }
-        }
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let mut ready: Vec<usize> = (0..self.processes.len()).collect();
-        while !ready.is_empty() {
-            let number = ready.swap_remove(rng.random_range(0..ready.len()));
-            self.begin_round(number, &mut ready)?;
-        }
+        self.go(seed)?;
         for (number, process) in self.processes.iter().enumerate() {
             if process.round < process.schedule.len() {
                 return Err(format!("{number} waits for ever in round {}", process.round));
@@ -105,6 +106,22 @@ impl World {
         Ok((self.processes.into_iter().map(|process| process.recv).collect(), self.stats))
     }
 
+    fn go(&mut self, seed: u64) -> Result<(), String> {
+        for (number, process) in self.processes.iter().enumerate() {
+            let sizes = process.schedule.sizes();
+            if process.send.len() < sizes.send || process.recv.len() < sizes.recv {
+                return Err(format!("{number} has too little memory for {sizes:?}"));
+            }
+        }
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut ready: Vec<usize> = (0..self.processes.len()).collect();
+        while !ready.is_empty() {
+            let number = ready.swap_remove(rng.random_range(0..ready.len()));
+            self.begin_round(number, &mut ready)?;
+        }
+        Ok(())
+    }
+
     fn target(&self, number: usize, target: Target) -> usize {
         let process = &self.processes[number];
         target.rank() as usize + if target.is_local() { process.local } else { process.main }
@@ -116,7 +133,7 @@ impl World {
         if process.round == process.schedule.len() {
             return Ok(());
         }
-        let schedule = process.schedule.clone();
+        let schedule = Arc::clone(&process.schedule);
         let Round { sends, recvs, .. } = schedule.round(process.round);
         process.under_way = sends.len() + recvs.len();
         if process.under_way == 0 {
@@ -124,9 +141,9 @@ impl World {
             ready.push(number);
             return Ok(());
         }
-        let rounds = (0..=self.processes[number].round).map(|round| schedule.round(round));
-        let busy = rounds.filter(|round| round.sends.len() + round.recvs.len() > 0).count();
-        self.stats.rounds = self.stats.rounds.max(busy);
+        let process = &mut self.processes[number];
+        process.busy += 1;
+        self.stats.rounds = self.stats.rounds.max(process.busy);
         let mut touched = Vec::new();
         for step in sends.iter().chain(recvs) {
             let (channel, span, is_send) = match *step {
@@ -180,7 +197,7 @@ impl World {
 
     fn end_round(&mut self, number: usize) -> Result<(), String> {
         let process = &mut self.processes[number];
-        let schedule = process.schedule.clone();
+        let schedule = Arc::clone(&process.schedule);
         for step in schedule.round(process.round).local {
             match *step {
                 Step::Copy { from, into } => {

@@ -2,11 +2,12 @@
 //! worlds that are tried.
 #![allow(dead_code)] // each test uses a part
 
+pub mod case;
 pub mod interpreter;
 pub mod oracle;
 pub mod rail;
 
-use ironweave_coll::{Call, CollError, Config, Elements, Place, Root, Schedule};
+use ironweave_coll::{Config, Place};
 use rand::{Rng, rngs::SmallRng};
 
 /// Numbers of processes that are tried.
@@ -50,14 +51,6 @@ pub fn inter_places(first: u32, second: u32) -> Vec<Place> {
     a.chain((0..second).map(|rank| Place::inter(rank, second, first))).collect()
 }
 
-/// The schedules of all processes.
-pub fn schedules(
-    places: &[Place],
-    mut plan: impl FnMut(&Place) -> Result<Schedule, CollError>,
-) -> Vec<Schedule> {
-    places.iter().map(|place| plan(place).expect("the arguments are right")).collect()
-}
-
 /// Bytes that tell who sent them and where they belong.
 pub fn pattern(rank: u32, to: u32, len: usize) -> Vec<u8> {
     let seed = u64::from(rank) << 32 | u64::from(to);
@@ -73,11 +66,7 @@ pub const RANGE: usize = 16;
 
 /// The contribution of the process that is `rank`-th in the order of operands.
 pub fn range(rank: u32, count: usize) -> Vec<u8> {
-    ranges(rank, rank + 1, count)
-}
-
-/// The reduction of the ranks `from..to`.
-pub fn ranges(from: u32, to: u32, count: usize) -> Vec<u8> {
+    let (from, to) = (rank, rank + 1);
     let element = |index: usize| {
         [from.to_ne_bytes(), to.to_ne_bytes(), (index as u32).to_ne_bytes(), [0xab; 4]].concat()
     };
@@ -149,40 +138,6 @@ impl Kind {
             Kind::Ranges => range(rank, count),
         }
     }
-
-    /// The reduction of the ranks in this range, which is not empty.
-    pub fn result(self, ranks: std::ops::Range<u32>, count: usize) -> Vec<u8> {
-        match self {
-            Kind::Ranges => ranges(ranks.start, ranks.end, count),
-            Kind::Numbers => {
-                let mut sum = numbers(ranks.start, count);
-                for rank in ranks.skip(1) {
-                    add(&numbers(rank, count), &mut sum);
-                }
-                sum
-            }
-        }
-    }
-}
-
-/// A call with short or long data, for `size` processes.
-pub fn call(rng: &mut SmallRng, size: u32) -> (Call, Kind) {
-    let kind = Kind::ALL[rng.random_range(0..2)];
-    let count = match rng.random_range(0..10) {
-        0 => 0,
-        1..6 => rng.random_range(1..40),
-        6..9 => rng.random_range(40..1500),
-        _ => rng.random_range(1500..12_000),
-    };
-    let elements = Elements { count, extent: kind.extent(), commutative: kind == Kind::Numbers };
-    let root = Root::Rank(rng.random_range(0..size));
-    let in_place = rng.random_bool(0.3);
-    let call = match rng.random_range(0..3) {
-        0 => Call::Barrier,
-        1 => Call::Bcast { root, len: count * kind.extent() },
-        _ => Call::Allreduce { elements, in_place },
-    };
-    (call, kind)
 }
 
 /// A configuration with algorithms of any kind, or left to the table.
@@ -196,6 +151,12 @@ pub fn random_config(rng: &mut SmallRng) -> Config {
         bcast: one(rng, Bcast::ALL),
         reduce: one(rng, Reduce::ALL),
         allreduce: one(rng, Allreduce::ALL),
+        gather: one(rng, Gather::ALL),
+        scatter: one(rng, Scatter::ALL),
+        allgather: one(rng, Allgather::ALL),
+        alltoall: one(rng, Alltoall::ALL),
+        reduce_scatter: one(rng, ReduceScatter::ALL),
+        scan: one(rng, Scan::ALL),
         segment: 1 << rng.random_range(6..16),
     }
 }
