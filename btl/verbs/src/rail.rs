@@ -263,6 +263,7 @@ impl Verbs {
                 put: true,
                 get: true,
                 ordered: true,
+                lossless: false,
                 latency_ns: 2_000,
                 bandwidth_mbs: state.bandwidth_mbs,
                 exclusivity: 1_024,
