@@ -18,6 +18,8 @@ pub(crate) struct Outgoing {
     pub(crate) bell: u32,
     /// In which call of `progress` the last frame was sent: several in one are a burst.
     pub(crate) last_call: u32,
+    /// Something was sent since the last frame came: so the next one may be answered, too.
+    pub(crate) answers: bool,
 }
 
 /// Where frames from a peer come from.

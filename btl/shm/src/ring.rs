@@ -397,6 +397,13 @@ impl Writer {
         self.shared.settle();
     }
 
+    /// Claims the line of the next record, for an answer that is about to be written: what the way to the reader's cache
+    /// takes passes while the question is being read.
+    #[inline(always)]
+    pub(crate) fn claim_for_answer(&self) {
+        self.shared.claim(self.at(self.pos), 1);
+    }
+
     /// Claims a line that a burst is about to reach, so that its records do not wait for the way to the reader and back.
     #[inline(always)]
     pub(crate) fn claim_for_burst(&self) {

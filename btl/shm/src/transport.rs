@@ -549,6 +549,7 @@ impl Btl for Shm {
         };
         match sent {
             Ok(()) => {
+                outgoing.answers = true;
                 if outgoing.writer.reader_parked() {
                     self.ring_bell(peer);
                 } else if outgoing.last_call == self.calls {
@@ -591,6 +592,8 @@ impl Btl for Shm {
         };
         match sent {
             Ok(()) => {
+                // An answer that takes longer to write comes too late for a line claimed early.
+                outgoing.answers = false;
                 if outgoing.writer.reader_parked() {
                     self.ring_bell(peer);
                 }
@@ -650,6 +653,13 @@ impl Btl for Shm {
                 self.hot.swap_remove(at);
                 continue;
             };
+            if incoming.reader.is_ready()
+                && let Some(Some(outgoing)) = self.tx.get_mut(peer.index())
+                && outgoing.answers
+            {
+                outgoing.answers = false;
+                outgoing.writer.claim_for_answer();
+            }
             let mut taken = 0;
             let end = loop {
                 match incoming.reader.poll(peer, sink, &self.counters, &mut self.warmth) {
