@@ -2,9 +2,10 @@
 //!
 //! Knows lengths, alignments and caches; never whose memory it is or when it may be touched: that is its callers'
 //! promise. Three kinds of lengths: a few bytes travel in registers without a call; up to [`BLOCKS_FROM`] the library's
-//! copy is best; above it, blocks of vector registers with the source asked for ahead. The library's own choice there,
+//! copy is best; above it, blocks of vector registers. The library's own choice there,
 //! `rep movsb`, falls to a third of the speed when the target's lines are in another core's cache (14 against 37 GB/s
-//! between two Zen 4 cores), and to half when the target lies a little above the source within a page.
+//! between two Zen 4 cores), and to half when the target lies a little above the source within a page. Asking for the
+//! source ahead gains nothing, and costs where the lines beyond the end are being written just then.
 #![allow(unsafe_code)] // copies memory by pointers: blueprint, "the registration of user memory"
 
 /// From this length on copies go by blocks.
@@ -13,10 +14,6 @@ const BLOCKS_FROM: usize = 1024;
 /// Bytes that are loaded before they are stored.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 256;
-
-/// How far ahead of a block its source is asked for, in bytes: what comes out of another core's cache takes that long.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const AHEAD: usize = 1024;
 
 /// Fills `to` with `from`, as `copy_from_slice` does.
 ///
@@ -115,7 +112,7 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         let mut done = 0;
         while done + BLOCK <= len {
-            move_block(from.add(done), to.add(done), |to: *mut __m256i, part| {
+            move_block(from, to, done, |to: *mut __m256i, part| {
                 _mm256_storeu_si256(to, part);
             });
             done += BLOCK;
@@ -136,7 +133,7 @@ unsafe fn stream_blocks(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         let mut done = 0;
         while done < len {
-            move_block(from.add(done), to.add(done), |to: *mut __m256i, part| {
+            move_block(from, to, done, |to: *mut __m256i, part| {
                 _mm256_stream_si256(to, part);
             });
             done += BLOCK;
@@ -145,27 +142,24 @@ unsafe fn stream_blocks(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Moves one block with `store`, and asks for one of the blocks to come.
+/// Moves the block at `done` with `store`.
 ///
 /// # Safety
-/// [`BLOCK`] bytes are valid, and `store` may be given their addresses.
+/// As [`copy`] for `done + BLOCK` bytes; `store` may be given the addresses of the block.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 #[inline]
 unsafe fn move_block(
     from: *const u8,
     to: *mut u8,
+    done: usize,
     store: impl Fn(*mut std::arch::x86_64::__m256i, std::arch::x86_64::__m256i),
 ) {
-    use std::arch::x86_64::{__m256i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256};
-    for line in (0..BLOCK).step_by(64) {
-        // A hint, which may name any address.
-        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + line).cast());
-    }
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256};
     // SAFETY: inside the block, by contract.
-    let load = |i: usize| unsafe { _mm256_loadu_si256(from.add(32 * i).cast::<__m256i>()) };
+    let load = |i: usize| unsafe { _mm256_loadu_si256(from.add(done + 32 * i).cast::<__m256i>()) };
     // SAFETY: inside the block, by contract.
-    let to = |i: usize| unsafe { to.add(32 * i).cast::<__m256i>() };
+    let to = |i: usize| unsafe { to.add(done + 32 * i).cast::<__m256i>() };
     // One by one: an array of them would go through the stack.
     let (a, b, c, d) = (load(0), load(1), load(2), load(3));
     let (e, f, g, h) = (load(4), load(5), load(6), load(7));
