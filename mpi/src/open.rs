@@ -57,7 +57,9 @@ fn shm(job: &Job) -> Result<Shm> {
         "none" => SingleCopy::None,
         _ => SingleCopy::Auto,
     };
-    config.oversubscribed = ranks_per_core(job) > 1;
+    if ranks_per_core(job) > 1 {
+        config.oversubscribe();
+    }
     Shm::open(config).map_err(|error| Error::Transport(error.to_string()))
 }
 

@@ -46,8 +46,7 @@ pub struct ShmConfig {
     pub single_copy: SingleCopy,
     /// How payloads are stored.
     pub stores: Stores,
-    /// More processes than cores: sleeping and waking are frequent, so each sender pays a fence per message
-    /// and the sleeper no system call.
+    /// More processes than cores: see [`oversubscribe`](ShmConfig::oversubscribe).
     pub oversubscribed: bool,
 }
 
@@ -68,6 +67,10 @@ impl ShmConfig {
     }
 }
 
+/// Bytes for long payloads in a ring when there are more processes than cores: it is read by the time it is full, and
+/// several rings share a core's cache.
+const CROWDED_BULK: usize = 512 << 10;
+
 /// Twice a core's own cache: what a reader fetches then lies in the shared cache or in memory already, not in the
 /// writer's own cache, from where it comes three times as slowly (measured at 64 KiB: 14 against 38 GB/s; with four
 /// times, single long messages become slower again).
@@ -76,6 +79,15 @@ fn default_bulk() -> usize {
     let size = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size");
     let own = size.ok().and_then(|size| size.trim().strip_suffix('K')?.parse::<usize>().ok());
     (2 * own.unwrap_or(KIB).clamp(KIB / 2, 4 * KIB) * KIB).next_multiple_of(4 * KIB)
+}
+
+impl ShmConfig {
+    /// For more processes than cores: sleeping and waking are frequent, so each sender pays a fence per message and the
+    /// sleeper no system call; rings are small, and payloads are not cut.
+    pub fn oversubscribe(&mut self) {
+        self.oversubscribed = true;
+        self.bulk_bytes = self.bulk_bytes.min(CROWDED_BULK);
+    }
 }
 
 impl fmt::Debug for ShmConfig {

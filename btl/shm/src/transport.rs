@@ -5,7 +5,7 @@ use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
-use crate::pieces::{PIECE_MAX, pieces};
+use crate::pieces::{Cut, PIECE_MAX, pieces};
 use crate::primitive::{Ordering, fence};
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry};
@@ -80,6 +80,8 @@ pub struct Shm {
     pub(crate) key: JobKey,
     pub(crate) geometry: Geometry,
     pub(crate) stores: Stores,
+    /// There are more processes than cores.
+    crowded: bool,
     pub(crate) place: Place,
     pub(crate) listener: OwnedFd,
     pub(crate) events: OwnedFd,
@@ -184,6 +186,7 @@ impl Shm {
             key: JobKey::new(&config.secret, &config.job),
             geometry,
             stores: config.stores,
+            crowded: config.oversubscribed,
             place,
             listener,
             events,
@@ -543,9 +546,14 @@ impl Btl for Shm {
         let sent = if payload.len() < writer.bulk_from() {
             writer.send_inline(header, payload.len(), |shared, at| shared.write(at, payload))
         } else {
-            writer.send_bulk(header, payload.len(), pieces(payload.len(), true), |at, piece| {
-                pack(piece, &payload[at..at + piece.len()]);
-            })
+            writer.send_bulk(
+                header,
+                payload.len(),
+                pieces(payload.len(), Cut::Streamed),
+                |at, piece| {
+                    pack(piece, &payload[at..at + piece.len()]);
+                },
+            )
         };
         match sent {
             Ok(()) => {
@@ -581,12 +589,17 @@ impl Btl for Shm {
         };
         let streamed = len >= outgoing.writer.bulk_from();
         let inline = header.len() + len <= self.max_inline && !streamed;
+        let cut = match streamed {
+            _ if self.crowded => Cut::Crowded,
+            true => Cut::Streamed,
+            false => Cut::Cached,
+        };
         let sent = if inline {
             outgoing
                 .writer
                 .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| fill(0, b)))
         } else if len <= self.caps.max_bcopy {
-            outgoing.writer.send_bulk(header, len, pieces(len, streamed), fill)
+            outgoing.writer.send_bulk(header, len, pieces(len, cut), fill)
         } else {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         };
