@@ -2,9 +2,11 @@
 //! process belongs to, and where news of failures come from.
 //!
 //! Single-threaded; who may call it when is decided in [`crate::threading`]. Failure knowledge is looked at in every
-//! [`Engine::progress`], for the price of one cached word (blueprint, "Failure knowledge"): the launcher's liveness
-//! page, and proof from transports. A suspicion alone never fails a process (law 3).
+//! [`Engine::progress`], for the price of two cached words (blueprint, "Failure knowledge"): the launcher's liveness
+//! page, and the detector's news; beside them proof from transports. A suspicion alone never fails a process (law 3): it
+//! makes the detector ask. When this process itself was declared failed nothing more leaves it (law 4).
 
+use crate::detect::{Detect, News};
 use crate::message::Status;
 use crate::open;
 use crate::rails::Rail;
@@ -33,6 +35,9 @@ pub struct Engine {
     page: usize,
     /// The page's version when it was last looked at.
     version: u64,
+    detect: Detect,
+    /// The detector's version when its news was last taken.
+    news: u64,
     /// Polls before a waiting process offers its core to others.
     pub(crate) spin: u32,
     finalized: bool,
@@ -53,7 +58,9 @@ impl Engine {
         let mut job = Job::join()?;
         let pml = open::pml(&job)?;
         job.publish(ADDRESSES, &ironweave_btl::encode_addresses(&pml.addresses()))?;
+        let mut detect = Detect::open(&mut job)?;
         job.fence()?;
+        detect.start(&job)?;
         let core = Core::new(pml, open::core(&job)?, 0)?;
         let mut engine = Engine {
             core,
@@ -61,6 +68,8 @@ impl Engine {
             failures: FailureList::default(),
             page: 0,
             version: 0,
+            detect,
+            news: 0,
             spin: open::spin(&job),
             finalized: false,
             departed: false,
@@ -82,8 +91,9 @@ impl Engine {
         if self.core.has_news() {
             self.learn_from_core();
         }
-        if self.job.liveness().version() != self.version {
-            self.learn_from_launcher();
+        let (page, news) = (self.job.liveness().version(), self.detect.version());
+        if page != self.version || news != self.news {
+            self.learn();
         }
         if self.core.pml.has_suspects() || !self.suspected.is_empty() {
             self.judge();
@@ -118,12 +128,27 @@ impl Engine {
         for process in self.core.take_failures() {
             if self.failures.record(process, How::Gone, Told::Told) {
                 tracing::info!(process, "process failed, others say");
+                self.detect.failed(process, true);
+            }
+        }
+    }
+
+    /// Somebody has news.
+    #[cold]
+    fn learn(&mut self) {
+        self.learn_from_launcher();
+        self.news = self.detect.version();
+        for news in self.detect.take_news() {
+            match news {
+                News::Failed { process, how, source } => self.proc_failed(process, how, source),
+                // Only the way to it is lost: it may heal, and `judge` gives up when it does not.
+                News::Lives(process) => tracing::debug!(process, "a suspect lives"),
+                News::Fenced => self.stop(),
             }
         }
     }
 
     /// Reads the new entries of the liveness page.
-    #[cold]
     fn learn_from_launcher(&mut self) {
         self.version = self.job.liveness().version();
         let new: Vec<_> = self.job.liveness().failed_since(&mut self.page).collect();
@@ -132,14 +157,15 @@ impl Engine {
                 liveness::How::Signal(signal) => How::Signal(i32::from(signal)),
                 liveness::How::Exit(code) => How::Exit(i32::from(code)),
                 liveness::How::HostLost => How::HostLost,
+                liveness::How::Fenced => How::Silent,
             };
             self.proc_failed(failed.rank, how, Told::Launcher);
         }
     }
 
-    /// Looks at what transports say: proof fails the process, everything else only makes it a suspect. The launcher, if
-    /// there is one that tells of failures, has [`Engine::patience`] to say that the suspect is dead; then this process
-    /// gives up on reaching it, so that nothing waits for ever (law 1), without holding it for dead (law 3).
+    /// Looks at what transports say: proof fails the process, everything else only makes it a suspect, whom the detector
+    /// asks at once. It, the launcher, or a rail that heals have [`Engine::patience`] to say what became of the suspect; then
+    /// this process gives up on reaching it, so that nothing waits for ever (law 1), without holding it for dead (law 3).
     #[cold]
     fn judge(&mut self) {
         let told: Vec<Fault> = self.core.pml.suspects().collect();
@@ -148,16 +174,18 @@ impl Engine {
                 tracing::warn!(%fault, "a rail of this process is lost");
                 continue;
             };
+            let judged = self.detect.is_on() || self.job.liveness().is_kept();
             if fault.is_proof() {
                 self.proc_failed(peer.0, How::Gone, Told::Transport);
             } else if fault.cause == Cause::Finalized {
                 self.departed = true;
                 self.core.pml.unreachable(peer);
-            } else if !self.job.liveness().is_kept() {
+            } else if !judged {
                 self.core.pml.unreachable(peer);
             } else if fault.scope >= Scope::Rail && self.failures.suspect(peer.0) {
                 tracing::debug!(%fault, "suspect");
                 self.suspected.push((peer, fault.scope, Instant::now()));
+                self.detect.suspect(peer.0);
             }
         }
         let patience = self.patience;
@@ -188,10 +216,28 @@ impl Engine {
 
     /// Applies a failure that is known for sure, once.
     fn proc_failed(&mut self, process: u32, how: How, told: Told) {
-        if process != self.job.rank() && self.failures.record(process, how, told) {
+        if process == self.job.rank() {
+            self.stop();
+        } else if self.failures.record(process, how, told) {
             tracing::info!(process, %how, ?told, "process failed");
+            self.suspected.retain(|(suspect, ..)| suspect.0 != process);
+            if told == Told::Transport {
+                // Where the launcher tells of failures it tells everybody.
+                self.detect.failed(process, self.job.liveness().is_kept());
+            }
             let now = self.now();
             self.core.proc_failed(process, now);
+        }
+    }
+
+    /// This process was declared failed: the others have excluded it, and it excludes them, so that nothing more leaves
+    /// it and no transport touches user memory. Calls under way and all later ones end with [`Error::Fenced`].
+    fn stop(&mut self) {
+        if !self.core.is_fenced() {
+            tracing::error!("declared failed by the other processes: this one stops");
+            self.core.fence();
+            let others = (0..self.job.size()).filter(|process| *process != self.job.rank());
+            others.for_each(|process| self.core.pml.proc_failed(Peer(process)));
         }
     }
 
@@ -261,6 +307,9 @@ impl Engine {
                 return ended;
             }
             self.step(&mut idle);
+            if self.core.is_fenced() {
+                return Err(Error::Fenced);
+            }
         }
     }
 
@@ -272,20 +321,40 @@ impl Engine {
                 if idle.pause() {
                     self.dump_to_stderr();
                 }
+                if !self.detect.is_on() && self.job.directory().has_told_of_death() {
+                    self.learn_from_foreign_launcher();
+                }
             }
             _ => idle.reset(),
         }
     }
 
+    /// Hydra told that somebody died, and there is no detector that would ask who.
+    #[cold]
+    fn learn_from_foreign_launcher(&mut self) {
+        match self.job.directory().told_dead() {
+            Ok(dead) => dead.into_iter().flatten().for_each(|process| {
+                self.proc_failed(process, How::Gone, Told::ResourceManager);
+            }),
+            Err(error) => tracing::warn!(%error, "cannot ask the launcher who died"),
+        }
+    }
+
     /// Drives the stack until `done` has an answer.
     #[inline]
-    pub(crate) fn wait<R>(&mut self, mut done: impl FnMut(&mut Engine) -> Option<R>) -> R {
+    pub(crate) fn wait<R>(
+        &mut self,
+        mut done: impl FnMut(&mut Engine) -> Option<Result<R>>,
+    ) -> Result<R> {
         let mut idle = Idle::new(self.spin, self.watchdog);
         loop {
             if let Some(answer) = done(self) {
                 return answer;
             }
             self.step(&mut idle);
+            if self.core.is_fenced() {
+                return Err(Error::Fenced);
+            }
         }
     }
 
@@ -300,23 +369,24 @@ impl Engine {
         if std::mem::replace(&mut self.finalized, true) {
             return Ok(());
         }
-        self.part_together();
-        self.wait(|engine| (engine.pml.unflushed() == 0).then_some(()));
+        self.part_together()?;
+        self.wait(|engine| (engine.pml.unflushed() == 0).then_some(Ok(())))?;
         self.core.pml.depart();
-        self.wait(|engine| (engine.pml.unflushed() == 0).then_some(()));
+        self.wait(|engine| (engine.pml.unflushed() == 0).then_some(Ok(())))?;
+        self.detect.leave();
         Ok(self.job.finalize()?)
     }
 
     /// Waits until every living process has come to the end: whoever leaves first takes along answers that agreements of others
     /// may still need (law 7). An agreement on nothing; one process that has left proves that it is decided.
-    fn part_together(&mut self) {
+    fn part_together(&mut self) -> Result<()> {
         let (world, now) = (self.core.world(), self.now());
         if self.job.size() == 1 || self.core.is_fenced() {
-            return;
+            return Ok(());
         }
         // The world's communicator is there until the end.
-        let Ok(task) = self.core.iagree(world, 0, now) else { return };
-        self.wait(|engine| (engine.core.test(task).is_some() || engine.departed).then_some(()));
+        let Ok(task) = self.core.iagree(world, 0, now) else { return Ok(()) };
+        self.wait(|engine| (engine.core.test(task).is_some() || engine.departed).then_some(Ok(())))
     }
 
     /// Everything a person needs to see why nothing moves.

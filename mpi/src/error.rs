@@ -72,7 +72,8 @@ pub enum Error {
     /// link was given up.
     #[error("another member gave the operation up")]
     Interrupted,
-    /// The others hold this process for failed and have excluded it for good: all it can do is to stop (law 4).
+    /// The others hold this process for failed, because they did not hear of it for too long, and have excluded it for good:
+    /// nothing that it sends arrives, every call ends with this error, and all it can do is to stop (law 4).
     #[error("this process was excluded by the others")]
     Fenced,
     /// Arguments that are wrong or do not fit each other: which, and why (`MPI_ERR_ARG` and its kin).

@@ -36,6 +36,7 @@
 mod collective;
 mod comm;
 mod create;
+mod detect;
 mod engine;
 mod error;
 pub mod guide;

@@ -64,6 +64,11 @@ fn shm(job: &Job) -> Result<Shm> {
 }
 
 fn tcp(job: &Job) -> Result<Vec<Tcp>> {
+    Tcp::open_all(tcp_config(job)?).map_err(|error| Error::Transport(error.to_string()))
+}
+
+/// How tcp is opened; the detector's socket is reached over the same interfaces.
+pub(crate) fn tcp_config(job: &Job) -> Result<TcpConfig> {
     let params = job.params();
     let selectors = |name: &str| -> Result<Vec<Selector>> {
         let wrong = |error: SelectorError| Error::Rte(format!("{name}: {error}"));
@@ -73,7 +78,7 @@ fn tcp(job: &Job) -> Result<Vec<Tcp>> {
         0 => None,
         bytes => Some(bytes as usize),
     };
-    let config = TcpConfig {
+    Ok(TcpConfig {
         me: Peer(job.rank()),
         secret: job.secret(),
         job: job.id().to_owned(),
@@ -86,8 +91,7 @@ fn tcp(job: &Job) -> Result<Vec<Tcp>> {
         sndbuf: size("btl_tcp_sndbuf"),
         rcvbuf: size("btl_tcp_rcvbuf"),
         ..TcpConfig::default()
-    };
-    Tcp::open_all(config).map_err(|error| Error::Transport(error.to_string()))
+    })
 }
 
 /// How many ranks of this host there are for each core that they share, rounded up.

@@ -158,11 +158,24 @@ impl Ticket for Posting {
 #[derive(Clone)]
 pub struct SingleHandle(Rc<RefCell<Guarded>>);
 
-/// The engine, and whether a call into it never returned.
+/// The engine, and whether a call may go into it.
 struct Guarded {
     engine: Engine,
-    /// Set while a call is under way; a panic leaves it set.
+    /// Set while a call is under way; a panic leaves it set, and so does the end of this process's membership.
     entered: bool,
+}
+
+impl Guarded {
+    /// A call has left.
+    #[inline(always)]
+    fn leave(&mut self) {
+        self.entered = self.engine.is_fenced();
+    }
+
+    #[cold]
+    fn refusal(&self) -> Error {
+        if self.engine.is_fenced() { Error::Fenced } else { Error::Poisoned }
+    }
 }
 
 impl SingleHandle {
@@ -171,7 +184,7 @@ impl SingleHandle {
     fn enter(&self) -> Result<RefMut<'_, Guarded>> {
         let mut guarded = self.0.borrow_mut();
         if guarded.entered {
-            return Err(Error::Poisoned);
+            return Err(guarded.refusal());
         }
         guarded.entered = true;
         Ok(guarded)
@@ -189,7 +202,7 @@ impl Handle for SingleHandle {
     fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R> {
         let mut guarded = self.enter()?;
         let answer = call(&mut guarded.engine);
-        guarded.entered = false;
+        guarded.leave();
         answer
     }
 
@@ -219,7 +232,7 @@ impl Handle for SingleHandle {
     ) -> Result<Started> {
         let mut guarded = self.enter()?;
         let request = guarded.engine.pml.recv_into(comm, into, source, tag, blocking);
-        guarded.entered = false;
+        guarded.leave();
         match request {
             Ok(request) => Ok(Started::Pending(request)),
             Err(error) => Err(error.into()),
@@ -239,7 +252,7 @@ impl Handle for SingleHandle {
         let Started::Pending(request) = *ticket else { return Ok(Status::SENT) };
         let mut guarded = self.enter()?;
         let ended = guarded.engine.wait_for(request);
-        guarded.entered = false;
+        guarded.leave();
         ended
     }
 
@@ -269,6 +282,7 @@ struct Posted {
 impl Shared {
     fn start(&self, operation: Operation) -> Result<Posting> {
         match self.engine.try_lock() {
+            Ok(engine) if engine.is_fenced() => Err(Error::Fenced),
             Ok(mut engine) => {
                 self.drain(&mut engine);
                 operation.start(&mut engine).map(Posting::Started)
@@ -306,6 +320,9 @@ impl Handle for MultipleHandle {
 
     fn with<R>(&self, call: impl FnOnce(&mut Engine) -> Result<R>) -> Result<R> {
         let mut engine = self.0.engine.lock().map_err(|_| Error::Poisoned)?;
+        if engine.is_fenced() {
+            return Err(Error::Fenced);
+        }
         self.0.drain(&mut engine);
         call(&mut engine)
     }
@@ -344,6 +361,7 @@ impl Handle for MultipleHandle {
         let mut idle = Idle::new(self.0.spin, crate::open::watchdog());
         loop {
             let events = match self.0.engine.try_lock() {
+                Ok(engine) if engine.is_fenced() => return Err(Error::Fenced),
                 Ok(mut engine) => {
                     self.0.drain(&mut engine);
                     if let Some(answer) = done(&mut engine) {

@@ -78,7 +78,7 @@ impl Probe {
             "told" => {
                 let start = Instant::now();
                 let dead = loop {
-                    if let Some(dead) = self.job()?.told_dead()? {
+                    if let Some(dead) = self.job()?.directory().told_dead()? {
                         break dead;
                     }
                     if start.elapsed() > WATCHDOG / 2 {

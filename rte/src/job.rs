@@ -4,8 +4,9 @@
 //! liveness page and for the end. Works under `ironweave run`, under any launcher that speaks PMI-1
 //! (Hydra's and Intel's `mpiexec`, `srun --mpi=pmi2`), and alone, as a job of one.
 //! Under Hydra, which signals survivors when a process dies, it also survives that signal and can ask
-//! who died ([`Job::told_dead`]). Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
+//! who died ([`Directory::told_dead`]). Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
 
+use crate::directory::{Directory, Exchange};
 use crate::error::{Result, RteError};
 use crate::liveness::Liveness;
 use crate::params::{Params, sources};
@@ -15,14 +16,12 @@ use crate::secret::{self, Secret};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// The key under which the job's secret is found; our launcher puts it there before any rank runs.
 pub(crate) const SECRET_KEY: &str = "iw-secret";
 /// Where process managers tell which host each rank runs on.
 pub(crate) const MAPPING_KEY: &str = "PMI_process_mapping";
-/// Where Hydra lists the processes that died, as `0,3-5`.
-const DEAD_KEY: &str = "PMI_dead_processes";
 /// The environment variable with the number of the liveness page's descriptor.
 pub(crate) const LIVENESS_VARIABLE: &str = "IRONWEAVE_LIVENESS_FD";
 /// What a process started by Hydra (MPICH's or Intel's) finds in its environment.
@@ -49,17 +48,8 @@ pub struct Job {
     hosts: Vec<u32>,
     liveness: Liveness,
     params: Params,
-    exchange: Exchange,
+    directory: Directory,
     finalized: bool,
-    /// Set by Hydra's signal that a process died; `None` under launchers that do not signal.
-    signalled: Option<Arc<AtomicBool>>,
-}
-
-/// How keys travel: through a process manager, or nowhere in a job of one.
-#[derive(Debug)]
-enum Exchange {
-    Pmi(Client),
-    Alone(HashMap<String, Vec<u8>>),
 }
 
 impl Job {
@@ -81,9 +71,8 @@ impl Job {
                 hosts: vec![0],
                 liveness: Liveness::absent(),
                 params,
-                exchange: Exchange::Alone(HashMap::new()),
+                directory: Directory::new(Exchange::Alone(HashMap::new()), 1, false, None),
                 finalized: false,
-                signalled: None,
             }),
         }
     }
@@ -104,18 +93,9 @@ impl Job {
             (0..place.size).collect()
         });
         let id = client.kvs().to_owned();
-        let exchange = Exchange::Pmi(client);
-        Ok(Job {
-            place,
-            id,
-            secret,
-            hosts,
-            liveness,
-            params,
-            exchange,
-            finalized: false,
-            signalled,
-        })
+        let (exchange, ours) = (Exchange::Pmi(client), liveness.is_kept());
+        let directory = Directory::new(exchange, place.size, ours, signalled);
+        Ok(Job { place, id, secret, hosts, liveness, params, directory, finalized: false })
     }
 
     /// This process's rank, below [`size`](Self::size).
@@ -164,7 +144,7 @@ impl Job {
     /// The key or value is over the process manager's limits, or it is gone.
     pub fn publish(&mut self, key: &str, value: &[u8]) -> Result<()> {
         let rank = self.place.rank;
-        match &mut self.exchange {
+        match &mut *self.directory.exchange() {
             Exchange::Alone(keys) => {
                 keys.insert(key.to_owned(), value.to_owned());
             }
@@ -186,7 +166,7 @@ impl Job {
     /// # Errors
     /// The process manager is gone or refuses.
     pub fn fence(&mut self) -> Result<()> {
-        match &mut self.exchange {
+        match &mut *self.directory.exchange() {
             Exchange::Alone(_) => Ok(()),
             Exchange::Pmi(client) => client.barrier(),
         }
@@ -198,23 +178,12 @@ impl Job {
     /// # Errors
     /// The process manager is gone, or the value is not one [`publish`](Self::publish) wrote.
     pub fn lookup(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>> {
-        let client = match &mut self.exchange {
-            Exchange::Alone(keys) => {
-                return Ok(keys.get(key).filter(|_| rank == 0).cloned());
-            }
-            Exchange::Pmi(client) => client,
-        };
-        let Some(piece) = client.get(&text::piece_key(rank, key, 0))? else { return Ok(None) };
-        let garbled = || RteError::Protocol(format!("rank {rank}'s {key:?} is garbled"));
-        let (count, mut value) = text::first(&piece).ok_or_else(garbled)?;
-        for index in 1..count {
-            // A rank that died between two of its puts published nothing.
-            let Some(piece) = client.get(&text::piece_key(rank, key, index))? else {
-                return Ok(None);
-            };
-            value.extend(text::decode(&piece).ok_or_else(garbled)?);
-        }
-        Ok(Some(value))
+        self.directory.lookup(rank, key)
+    }
+
+    /// A handle for asking while the job runs, from any thread.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// The liveness page, or its empty stand-in.
@@ -227,28 +196,6 @@ impl Job {
         &self.params
     }
 
-    /// The ranks a foreign launcher says are dead, all of them each time, if it has said anything
-    /// new since the last call; `None` otherwise, always so where there is a liveness page.
-    ///
-    /// One flag when there is no news, one round trip to the launcher when there is: for the slow
-    /// path of a waiting process. Only Hydra tells (`PMI_dead_processes` after a SIGUSR1), and only
-    /// with `-disable-auto-cleanup` does it let anybody live to hear it.
-    ///
-    /// # Errors
-    /// The process manager is gone, or its list is garbled.
-    pub fn told_dead(&mut self) -> Result<Option<Vec<u32>>> {
-        let (Some(signalled), Exchange::Pmi(client)) = (&self.signalled, &mut self.exchange) else {
-            return Ok(None);
-        };
-        // One relaxed load for the usual answer; the swap only when there is something.
-        if !signalled.load(Ordering::Relaxed) || !signalled.swap(false, Ordering::AcqRel) {
-            return Ok(None);
-        }
-        let list = client.get(DEAD_KEY)?.unwrap_or_default();
-        let garbled = || RteError::Protocol(format!("{DEAD_KEY} is garbled: {list:?}"));
-        mapping::parse_ranks(&list, self.place.size).ok_or_else(garbled).map(Some)
-    }
-
     /// Tells the launcher that this process finalized: its exit is no failure from here on, and its
     /// exit code counts (seed 003 §17.5.2). Waits for the launcher's word, at most five seconds,
     /// and never for a peer. Again is a no-op.
@@ -259,7 +206,7 @@ impl Job {
         if std::mem::replace(&mut self.finalized, true) {
             return Ok(());
         }
-        match &mut self.exchange {
+        match &mut *self.directory.exchange() {
             Exchange::Alone(_) => Ok(()),
             Exchange::Pmi(client) => client.finalize(),
         }
@@ -268,7 +215,7 @@ impl Job {
     /// Ends the whole job with `code`, this process first. Only ever on the user's own request
     /// (`MPI_Abort`): law 3.
     pub fn abort(&mut self, code: i32) -> ! {
-        if let Exchange::Pmi(client) = &mut self.exchange {
+        if let Exchange::Pmi(client) = &mut *self.directory.exchange() {
             // Whether or not the launcher still hears it, this process ends.
             let _ = client.abort(code);
         }

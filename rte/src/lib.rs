@@ -6,6 +6,7 @@
 //! Start-up only: after the one fence nothing here is on anybody's path but the liveness page, one
 //! cached word (blueprint, "Failure knowledge", source 1).
 
+pub mod directory;
 pub mod doctor;
 pub mod error;
 pub mod exit;
@@ -17,6 +18,7 @@ pub mod params;
 pub mod pmi;
 pub mod secret;
 
+pub use directory::{Directory, Fate};
 pub use error::{Result, RteError};
 pub use job::Job;
 pub use liveness::{FailedRank, How, Liveness, LivenessWriter};

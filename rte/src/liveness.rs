@@ -13,7 +13,7 @@
 //! ```
 //! The writer stores an entry, then the version with release order; a reader that acquires the
 //! version sees every entry below it. It never tells *suspicions*: an entry is a process that is
-//! proven gone, or a host the launcher has given up for good (laws 3 and 4).
+//! proven gone, or one, or a whole host, that the launcher has given up for good (laws 3 and 4).
 #![allow(unsafe_code)] // Atomics in memory shared between processes have no safe form.
 
 use crate::error::{Result, RteError};
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"IWALIVE1");
@@ -40,6 +41,8 @@ pub enum How {
     Signal(u8),
     /// The connection to its host's daemon is lost.
     HostLost,
+    /// It gave no sign of life, was declared failed, and is being ended.
+    Fenced,
 }
 
 impl fmt::Display for How {
@@ -48,6 +51,7 @@ impl fmt::Display for How {
             How::Exit(code) => write!(f, "exited with code {code}"),
             How::Signal(number) => write!(f, "killed by signal {number}"),
             How::HostLost => f.write_str("its host is lost"),
+            How::Fenced => f.write_str("no sign of life"),
         }
     }
 }
@@ -67,6 +71,7 @@ impl FailedRank {
             How::Exit(code) => (1u64, code),
             How::Signal(number) => (2, number),
             How::HostLost => (3, 0),
+            How::Fenced => (4, 0),
         };
         u64::from(self.rank) << 32 | kind << 24 | u64::from(value)
     }
@@ -78,6 +83,7 @@ impl FailedRank {
             1 => How::Exit(value),
             2 => How::Signal(value),
             3 => How::HostLost,
+            4 => How::Fenced,
             _ => return None,
         };
         Some(FailedRank { rank, how })
@@ -86,12 +92,12 @@ impl FailedRank {
 
 /// A reader's view of the page; an empty stand-in where no launcher keeps one.
 ///
-/// All methods take `&self`, never block and make no system call.
-#[derive(Debug)]
+/// All methods take `&self`, never block and make no system call. Clones see the same page.
+#[derive(Debug, Clone)]
 pub struct Liveness {
     /// The version word, in `page` or the static stand-in: one pointer, no branch.
     version: NonNull<AtomicU64>,
-    page: Option<Words>,
+    page: Option<Arc<Words>>,
     capacity: usize,
 }
 
@@ -134,7 +140,7 @@ impl Liveness {
             return Err(wrong("is of another layout or another job"));
         }
         let version = NonNull::from(page.at(VERSION));
-        Ok(Liveness { version, page: Some(page), capacity: size as usize })
+        Ok(Liveness { version, page: Some(Arc::new(page)), capacity: size as usize })
     }
 
     /// How many failures have been published; a change means [`failed_since`](Self::failed_since)
@@ -300,7 +306,9 @@ mod tests {
 
     #[test]
     fn every_how_survives_packing() {
-        for how in [How::Exit(0), How::Exit(255), How::Signal(9), How::Signal(64), How::HostLost] {
+        let exits = [How::Exit(0), How::Exit(255)];
+        let others = [How::Signal(9), How::Signal(64), How::HostLost, How::Fenced];
+        for how in exits.into_iter().chain(others) {
             let failed = FailedRank { rank: u32::MAX - 1, how };
             assert_eq!(FailedRank::unpack(failed.pack()), Some(failed));
         }

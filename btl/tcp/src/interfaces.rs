@@ -102,6 +102,17 @@ pub fn select(interfaces: &[Interface], config: &TcpConfig) -> Result<Vec<Interf
     Ok(chosen)
 }
 
+/// The addresses that rails opened with `config` are reached by, best first: for other sockets of the same process.
+/// Link-local ones, which mean something on one link only, are left out.
+///
+/// # Errors
+/// As [`Tcp::open_all`](crate::Tcp::open_all): an unknown interface, or none that may be used.
+pub fn usable_addresses(config: &TcpConfig) -> Result<Vec<IpAddr>, OpenError> {
+    let chosen = select(&list()?, config)?;
+    let all = chosen.iter().flat_map(|interface| &interface.addresses).map(IpNet::addr);
+    Ok(all.filter(|address| !link_local(*address)).collect())
+}
+
 fn allowed(interface: &Interface, net: &IpNet, config: &TcpConfig) -> bool {
     let matches = |selector: &Selector| match selector {
         Selector::Name(name) => *name == interface.name,

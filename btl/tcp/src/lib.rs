@@ -29,4 +29,5 @@ mod watch;
 pub mod wire;
 
 pub use config::{OpenError, Selector, SelectorError, TcpConfig};
+pub use interfaces::usable_addresses;
 pub use tcp::{NAME, Tcp};

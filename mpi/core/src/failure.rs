@@ -54,7 +54,8 @@ impl<B: Btl> Core<B> {
         self.fenced
     }
 
-    pub(crate) fn fence(&mut self) {
+    /// Others, as the failure detector was told, hold this process for failed: everything under way ends.
+    pub fn fence(&mut self) {
         self.fenced = true;
         let all: Vec<CommHandle> = self.comms.iter().map(|(handle, _)| handle).collect();
         for comm in all {

@@ -3,9 +3,11 @@
 //!
 //! The barrier completes over the living: a rank that ended or finalized is not waited for. An end
 //! before finalize is published to every host at once (law 4); it ends the job only with
-//! `--kill-on-failure`.
+//! `--kill-on-failure`. A rank that the others accuse of silence is a failure from then on, and its
+//! host ends it; one that has finalized is not.
 
 use super::messages::Down;
+use crate::directory::{FATE_KEY, Fate};
 use crate::exit::{self, Ended, Stage};
 use crate::liveness::{FailedRank, How};
 use crate::pmi::server::Request;
@@ -28,7 +30,16 @@ struct Rank {
     node: usize,
     stage: Stage,
     in_barrier: bool,
+    /// Declared failed by the others; its end is still to come.
+    fenced: bool,
     ended: Option<How>,
+}
+
+impl Rank {
+    /// Whether it is still a member of the job.
+    fn counts(&self) -> bool {
+        self.ended.is_none() && !self.fenced
+    }
 }
 
 /// The job as its head knows it.
@@ -52,6 +63,7 @@ impl Head {
                 node,
                 stage: Stage::Plain,
                 in_barrier: false,
+                fenced: false,
                 ended: None,
             })
         });
@@ -89,7 +101,7 @@ impl Head {
 
     /// A rank of host `node` asks something of the job. A host speaks for its own ranks only.
     pub fn request(&mut self, node: usize, rank: u32, request: Request, orders: &mut Orders) {
-        let Some(state) = self.rank_on(node, rank).filter(|state| state.ended.is_none()) else {
+        let Some(state) = self.rank_on(node, rank).filter(|state| state.counts()) else {
             return;
         };
         match request {
@@ -102,7 +114,11 @@ impl Head {
                 self.kvs.insert(key, value);
             }
             Request::Get { key } => {
-                let value = self.kvs.get(&key).cloned();
+                let accused = key.strip_prefix(FATE_KEY).and_then(|rank| rank.parse().ok());
+                let value = match accused {
+                    Some(accused) => self.fate(accused, orders),
+                    None => self.kvs.get(&key).cloned(),
+                };
                 orders.push((To::Node(node), Down::GetReply { rank, value }));
             }
             Request::Barrier => {
@@ -132,6 +148,7 @@ impl Head {
             // Also the clean exit of a program that never joined: nobody need wait for it.
             orders.push((To::All, Down::Failed(FailedRank { rank, how })));
         }
+        let told = state.fenced;
         if ended.is_failure() && !self.terminating {
             let after = if self.kill_on_failure { "ending the job" } else { "the job goes on" };
             let unsaid = match (ended.stage, how) {
@@ -139,6 +156,7 @@ impl Head {
                 _ => "",
             };
             match self.ranks.len() {
+                _ if told => {}
                 1 => self.notes.push(format!("rank {rank}: {how}{unsaid}")),
                 _ => self.notes.push(format!("rank {rank}: {how}{unsaid}; {after}")),
             }
@@ -151,6 +169,25 @@ impl Head {
             self.finishing = true;
             orders.push((To::All, Down::Finish));
         }
+    }
+
+    /// A rank is accused of being silent: what is known of it. One that should be speaking is a
+    /// failure from now on, for all, and its host ends it.
+    fn fate(&mut self, rank: u32, orders: &mut Orders) -> Option<String> {
+        let state = self.ranks.get_mut(rank as usize)?;
+        let fate = match state.stage {
+            Stage::Finalized => Fate::Left,
+            Stage::Plain | Stage::Joined => Fate::Failed,
+        };
+        if fate == Fate::Failed && state.counts() {
+            state.fenced = true;
+            let failed = FailedRank { rank, how: How::Fenced };
+            orders.push((To::All, Down::Failed(failed)));
+            orders.push((To::Node(state.node), Down::Fence { rank }));
+            self.notes.push(format!("rank {rank}: {}; it is being ended", How::Fenced));
+            self.check_barrier(orders);
+        }
+        Some(fate.word().to_owned())
     }
 
     /// The connection to a host is lost: its ranks are gone, for good (law 4).
@@ -185,7 +222,7 @@ impl Head {
     }
 
     fn check_barrier(&mut self, orders: &mut Orders) {
-        let waited_for = |rank: &&Rank| rank.ended.is_none() && rank.stage != Stage::Finalized;
+        let waited_for = |rank: &&Rank| rank.counts() && rank.stage != Stage::Finalized;
         let mut entered = 0;
         for rank in self.ranks.iter().filter(waited_for) {
             if !rank.in_barrier {
@@ -281,6 +318,41 @@ mod tests {
         head.node_lost(1, &mut orders);
         let failed = FailedRank { rank: 2, how: How::HostLost };
         assert!(matches!(orders[..], [(To::All, Down::Failed(f))] if f == failed));
+    }
+
+    #[test]
+    fn who_is_accused_fails_once_unless_it_finalized() {
+        let mut head = job(&[2, 2], false);
+        let mut orders = Orders::new();
+        let accuse = |rank: u32| Request::Get { key: format!("{FATE_KEY}{rank}") };
+        let answer = |orders: &Orders| match orders.last() {
+            Some((To::Node(0), Down::GetReply { rank: 0, value })) => value.clone(),
+            _ => panic!("no answer: {orders:?}"),
+        };
+        head.request(0, 0, accuse(3), &mut orders);
+        assert_eq!(names(&orders), ["Failed", "Fence", "GetReply"]);
+        assert!(matches!(orders[1], (To::Node(1), Down::Fence { rank: 3 })));
+        assert_eq!(answer(&orders).as_deref(), Some(Fate::Failed.word()));
+        orders.clear();
+        head.request(0, 0, accuse(3), &mut orders);
+        assert_eq!(names(&orders), ["GetReply"], "once is enough");
+        orders.clear();
+        head.request(1, 3, accuse(0), &mut orders);
+        assert!(orders.is_empty(), "it has no word any more");
+        head.request(1, 2, Request::Finalized, &mut orders);
+        head.request(0, 0, accuse(2), &mut orders);
+        assert_eq!(answer(&orders).as_deref(), Some(Fate::Left.word()));
+        orders.clear();
+        head.request(0, 0, accuse(99), &mut orders);
+        assert_eq!(answer(&orders), None);
+        orders.clear();
+        // The barrier does not wait for it, and its end is no news but for the count.
+        head.request(0, 0, Request::Barrier, &mut orders);
+        head.request(0, 1, Request::Barrier, &mut orders);
+        assert_eq!(names(&orders), ["BarrierOut"]);
+        head.take_notes();
+        head.ended(1, 3, How::Signal(9), &mut orders);
+        assert!(head.take_notes().is_empty());
     }
 
     #[test]

@@ -133,6 +133,11 @@ pub enum Down {
     Terminate,
     /// End every rank now.
     Kill,
+    /// End this rank now: it was declared failed, and may be stopped or hung.
+    Fence {
+        /// The rank.
+        rank: u32,
+    },
     /// Every rank of the job has ended: end what they left running, forward the rest of the output.
     Finish,
     /// The job is over: a daemon exits.

@@ -179,6 +179,11 @@ impl Node {
                 self.kill_at = Some(Instant::now() + POLITE);
             }
             Down::Kill => self.signal_all(Signal::KILL),
+            Down::Fence { rank } => {
+                if let Some(rank) = self.local(rank) {
+                    rank.signal(Signal::KILL);
+                }
+            }
             Down::Finish => self.finish(),
             Down::Shutdown => {}
         }

@@ -47,6 +47,15 @@ pub static TABLE: &[Def] = &[
     row("pml_ob1_pipeline_depth", Kind::Count(1, 1024), "8",
         "Fragments of a rendezvous under way at once on each rail."),
 
+    row("ft_detector", Kind::Choice(&["on", "off"]), "on",
+        "Heartbeats between processes, by a thread in each: finds hung and stopped processes and lost hosts."),
+    row("ft_detector_period", Kind::Duration, "250ms",
+        "Time between two heartbeats."),
+    row("ft_detector_timeout", Kind::Duration, "3s",
+        "Silence after which a process counts as failed and is ended; pauses of the listener itself do not count."),
+    row("ft_probe_timeout", Kind::Duration, "1s",
+        "How long a process that a transport cannot reach may take to answer before it counts as failed."),
+
     row("rte_suspect_timeout", Kind::Duration, "20s",
         "How long a process that cannot be reached, but that nobody calls dead, is waited for."),
     row("rte_host_timeout", Kind::Duration, "10s",

@@ -1,0 +1,158 @@
+//! What the tests of the failure detector run: `heartbeat NAME`, in a job of at least three. `mpi/tests/detector.rs` starts it under our
+//! launcher, under one that tells nothing, and over several hosts.
+
+#![allow(clippy::unwrap_used)] // a test in all but name
+
+use ironweave::{Comm, Error, World};
+use rustix::process::{Signal, getpid, kill_process};
+use std::error::Error as StdError;
+use std::time::{Duration, Instant};
+
+type Outcome = Result<(), Box<dyn StdError>>;
+
+/// Who fails.
+const VICTIM: u32 = 1;
+
+fn main() -> Outcome {
+    let name = std::env::args().nth(1).ok_or("which scenario?")?;
+    match name.as_str() {
+        "stopped" => stopped(World::init()?),
+        "computing" => computing(World::init()?),
+        "killed" => killed(World::init()?),
+        "exit" => exit(World::init()?),
+        "cut_off" => cut_off(World::init()?),
+        "bystander" => bystander(World::init()?),
+        other => Err(format!("there is no scenario {other:?}").into()),
+    }
+}
+
+fn survivors(comm: &Comm) -> Vec<u32> {
+    (0..comm.size()).filter(|rank| *rank != VICTIM).collect()
+}
+
+/// Everybody in `ranks` exchanges with everybody else.
+fn exchange(comm: &Comm, ranks: &[u32]) -> Outcome {
+    let me = comm.rank();
+    for &other in ranks.iter().filter(|other| **other != me) {
+        let mut got = [0u32];
+        comm.sendrecv(&[me], other, 9, &mut got, other, 9)?;
+        assert_eq!(got, [other]);
+    }
+    Ok(())
+}
+
+/// A receive from the victim ends with its failure, the others go on.
+fn survive(world: World) -> Outcome {
+    let comm = world.comm();
+    let since = Instant::now();
+    let error = comm.recv(&mut [0u8; 8], VICTIM, 3).unwrap_err();
+    assert_eq!(error, Error::ProcFailed { rank: VICTIM });
+    println!("rank {} learned after {} ms", comm.rank(), since.elapsed().as_millis());
+    assert_eq!(world.failed()?, [VICTIM]);
+    exchange(&comm, &survivors(&comm))?;
+    world.finalize()?;
+    Ok(())
+}
+
+/// One process is stopped. If it is ever continued, it is no member any more and every call says so.
+fn stopped(world: World) -> Outcome {
+    let comm = world.comm();
+    exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
+    if comm.rank() != VICTIM {
+        return survive(world);
+    }
+    println!("stopping {}", getpid());
+    kill_process(getpid(), Signal::STOP)?;
+    // Only without a launcher that ends it: everybody else has excluded it meanwhile.
+    assert_eq!(comm.recv(&mut [0u8; 8], 0, 3).unwrap_err(), Error::Fenced);
+    assert_eq!(comm.send(&[1u8], 0, 3).unwrap_err(), Error::Fenced);
+    assert_eq!(world.failed().unwrap_err(), Error::Fenced);
+    assert_eq!(world.finalize().unwrap_err(), Error::Fenced);
+    println!("fenced");
+    Ok(())
+}
+
+/// A process that computes for much longer than the timeout, and never calls, is not accused.
+fn computing(world: World) -> Outcome {
+    let comm = world.comm();
+    if comm.rank() == VICTIM {
+        let until = Instant::now() + Duration::from_millis(2_500);
+        let mut x = 1u64;
+        while Instant::now() < until {
+            x = (0..1_000_000u64).fold(x, |x, y| x.wrapping_mul(31).wrapping_add(y));
+        }
+        for other in survivors(&comm) {
+            comm.send(&[x], other, 3)?;
+        }
+    } else {
+        comm.recv(&mut [0u64], VICTIM, 3)?;
+    }
+    assert!(world.failed()?.is_empty());
+    world.finalize()?;
+    Ok(())
+}
+
+/// A process is killed while nobody calls the library: the first call afterwards knows.
+fn killed(world: World) -> Outcome {
+    let comm = world.comm();
+    if comm.rank() == VICTIM {
+        kill_process(getpid(), Signal::KILL)?;
+    }
+    let until = Instant::now() + Duration::from_millis(3_000);
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+    assert_eq!(world.failed()?, [VICTIM]);
+    exchange(&comm, &survivors(&comm))?;
+    world.finalize()?;
+    Ok(())
+}
+
+/// A process exits with code 0 and without finalize.
+fn exit(world: World) -> Outcome {
+    if world.rank() == VICTIM {
+        // No destructor runs.
+        std::process::exit(0);
+    }
+    survive(world)
+}
+
+/// The host of the upper half of the ranks is cut off; the lower half learns and goes on. The upper half is ended.
+fn cut_off(world: World) -> Outcome {
+    let comm = world.comm();
+    let (me, half) = (comm.rank(), comm.size() / 2);
+    exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
+    println!("ready");
+    if me >= half {
+        // Until its daemon ends it.
+        let mut error = None;
+        while let Err(new) = comm.recv(&mut [0u8], 0, 3) {
+            if error.replace(new.clone()) != Some(new.clone()) {
+                println!("rank {me}: {new}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        return Err("received from the other side".into());
+    }
+    for lost in half..comm.size() {
+        let error = comm.recv(&mut [0u8], lost, 3).unwrap_err();
+        assert_eq!(error, Error::ProcFailed { rank: lost });
+    }
+    exchange(&comm, &(0..half).collect::<Vec<_>>())?;
+    let mut failed = world.failed()?;
+    failed.sort_unstable();
+    assert_eq!(failed, (half..comm.size()).collect::<Vec<_>>());
+    world.finalize()?;
+    println!("survived");
+    Ok(())
+}
+
+/// Nobody fails, all leave at different times.
+fn bystander(world: World) -> Outcome {
+    let comm = world.comm();
+    exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
+    std::thread::sleep(Duration::from_millis(400) * comm.rank());
+    assert!(world.failed()?.is_empty());
+    world.finalize()?;
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! The detector's thread: carries datagrams, time and news between the pure machine and the world. Blocks only in `poll`;
+//! questions to the process manager, which may take their time, are asked by a second thread that is started when there
+//! is one.
+
+use super::addresses::{decode, for_socket};
+use super::seal::{DATAGRAM_MAX, Sealer};
+use super::{Command, KEY, News, Ready, Shared};
+use ironweave_ft::detector::{Detector, Effect, Event, Message, Nanos};
+use ironweave_ft::{How, Source};
+use ironweave_rte::{Directory, Fate, Job, Liveness};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Datagrams kept for a process whose address is being looked up.
+const WAITING_MAX: usize = 8;
+/// How long a process without an address is not looked up again.
+const NOWHERE: Duration = Duration::from_secs(1);
+/// Datagrams read in one turn: a flood does not hold up the rest.
+const BURST: usize = 4096;
+
+/// Where another detector is reached.
+enum Where {
+    /// In turn: an interface that is lost loses every other heartbeat, not all.
+    Known { addresses: Vec<SocketAddr>, turn: usize },
+    /// Being looked up.
+    Asked { waiting: Vec<Vec<u8>> },
+    /// It published nothing, or garbage.
+    Nowhere { since: Instant },
+}
+
+/// What is asked of the process manager.
+enum Question {
+    Address(u32),
+    Fate(u32),
+    Dead,
+}
+
+/// What it answered.
+enum Answer {
+    Address(u32, Vec<SocketAddr>),
+    Fate(u32, Fate),
+    Dead(Vec<u32>),
+}
+
+/// The thread's state.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    detector: Detector,
+    sealer: Sealer,
+    socket: UdpSocket,
+    local: SocketAddr,
+    woken: OwnedFd,
+    peers: HashMap<u32, Where>,
+    liveness: Liveness,
+    /// How much of the liveness page was read.
+    page: usize,
+    directory: Directory,
+    questions: Option<Sender<Question>>,
+    answers: (Sender<Answer>, Receiver<Answer>),
+    origin: Instant,
+}
+
+/// Whether the thread goes on.
+#[derive(PartialEq, Eq)]
+enum Life {
+    On,
+    Over,
+}
+
+impl Driver {
+    /// Looks up the ring's neighbours; everybody else is looked up when needed.
+    pub(super) fn new(
+        ready: Ready,
+        job: &Job,
+        shared: Arc<Shared>,
+        woken: OwnedFd,
+    ) -> io::Result<Driver> {
+        let local = ready.socket.local_addr()?;
+        let mut driver = Driver {
+            shared,
+            detector: Detector::new(job.rank(), job.size(), ready.config, 0),
+            sealer: Sealer::new(&job.secret(), job.id(), job.rank(), job.size()),
+            socket: ready.socket,
+            local,
+            woken,
+            peers: HashMap::new(),
+            liveness: job.liveness().clone(),
+            page: 0,
+            directory: job.directory().clone(),
+            questions: None,
+            answers: channel(),
+            origin: Instant::now(),
+        };
+        let (emitter, observer) = (driver.detector.emitter(), driver.detector.observer());
+        for neighbour in emitter.into_iter().chain(observer) {
+            let published = driver.directory.lookup(neighbour, KEY).ok().flatten();
+            driver.located(neighbour, reachable(published, local));
+        }
+        Ok(driver)
+    }
+
+    pub(super) fn run(mut self) {
+        while self.turn() == Life::On {
+            self.wait();
+        }
+        self.shared.desk().over = true;
+        self.shared.over.notify_all();
+    }
+
+    fn now(&self) -> Nanos {
+        self.origin.elapsed().as_nanos() as Nanos
+    }
+
+    /// Everything that happened, then time, then what follows from both.
+    fn turn(&mut self) -> Life {
+        let commands = std::mem::take(&mut self.shared.desk().commands);
+        for command in commands {
+            let event = match command {
+                Command::Suspect(process) => Event::Suspect(process),
+                Command::Failed { process, everybody } => Event::Failed { process, everybody },
+                Command::Leave => Event::Leave,
+                Command::Stop => return Life::Over,
+            };
+            self.detector.handle(event, self.now());
+        }
+        self.read_page();
+        if self.directory.has_told_of_death() {
+            self.ask(Question::Dead);
+        }
+        self.receive();
+        while let Ok(answer) = self.answers.1.try_recv() {
+            self.answered(answer);
+        }
+        let now = self.now();
+        if self.detector.next_deadline().is_some_and(|deadline| now >= deadline) {
+            self.detector.tick(now);
+        }
+        self.carry_out()
+    }
+
+    fn read_page(&mut self) {
+        let new: Vec<u32> = self.liveness.failed_since(&mut self.page).map(|f| f.rank).collect();
+        for process in new {
+            self.detector.handle(Event::Failed { process, everybody: true }, self.now());
+        }
+    }
+
+    fn receive(&mut self) {
+        let mut buffer = [0; DATAGRAM_MAX + 1];
+        for _ in 0..BURST {
+            let (length, source) = match self.socket.recv_from(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Nothing more, or something about an earlier send that nobody needs to know.
+                Err(_) => return,
+            };
+            let Some((from, message)) = self.sealer.open(&buffer[..length]) else {
+                tracing::debug!(%source, length, "a datagram that is not believed");
+                continue;
+            };
+            if !matches!(self.peers.get(&from), Some(Where::Known { .. })) {
+                self.located(from, vec![source]);
+            }
+            self.detector.handle(Event::Message { from, message }, self.now());
+        }
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        match answer {
+            Answer::Address(process, addresses) => self.located(process, addresses),
+            Answer::Fate(process, fate) => {
+                let failed = fate != Fate::Left;
+                self.detector.handle(Event::Verdict { process, failed }, self.now());
+            }
+            Answer::Dead(dead) => {
+                for process in dead {
+                    let (how, source) = (How::Gone, Source::ResourceManager);
+                    self.shared.publish(News::Failed { process, how, source });
+                    self.detector.handle(Event::Failed { process, everybody: true }, self.now());
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self) -> Life {
+        while let Some(effect) = self.detector.poll_effect() {
+            match effect {
+                Effect::Send { to, message } => self.send(to, &message),
+                Effect::Accused(process) => {
+                    tracing::debug!(process, "silent");
+                    self.ask(Question::Fate(process));
+                }
+                Effect::Declared(process) => self.failed(process, Source::Detector),
+                Effect::Told(process) => self.failed(process, Source::Told),
+                Effect::Lives(process) => self.shared.publish(News::Lives(process)),
+                Effect::Fenced => {
+                    self.shared.publish(News::Fenced);
+                    return Life::Over;
+                }
+                Effect::Left => return Life::Over,
+            }
+        }
+        Life::On
+    }
+
+    fn failed(&self, process: u32, source: Source) {
+        self.shared.publish(News::Failed { process, how: How::Silent, source });
+    }
+
+    fn send(&mut self, to: u32, message: &Message) {
+        let datagram = self.sealer.seal(to, message);
+        let again = |since: &Instant| since.elapsed() >= NOWHERE;
+        match self.peers.get_mut(&to) {
+            Some(Where::Known { addresses, turn }) => {
+                *turn = (*turn + 1) % addresses.len();
+                // Lost like any other datagram: whoever needs it sends again.
+                let _ = self.socket.send_to(&datagram, addresses[*turn]);
+            }
+            Some(Where::Asked { waiting }) => {
+                if waiting.len() < WAITING_MAX {
+                    waiting.push(datagram);
+                }
+            }
+            Some(Where::Nowhere { since }) if !again(since) => {}
+            Some(Where::Nowhere { .. }) | None => {
+                self.peers.insert(to, Where::Asked { waiting: vec![datagram] });
+                self.ask(Question::Address(to));
+            }
+        }
+    }
+
+    /// What is known of where `process` is; what waited for it is sent.
+    fn located(&mut self, process: u32, addresses: Vec<SocketAddr>) {
+        let found = match addresses.is_empty() {
+            true => Where::Nowhere { since: Instant::now() },
+            false => Where::Known { addresses, turn: 0 },
+        };
+        let known_better = matches!(
+            (&found, self.peers.get(&process)),
+            (Where::Nowhere { .. }, Some(Where::Known { .. }))
+        );
+        if known_better {
+            return;
+        }
+        let before = self.peers.insert(process, found);
+        if let (Some(Where::Asked { waiting }), Some(Where::Known { addresses, .. })) =
+            (before, self.peers.get(&process))
+        {
+            for datagram in waiting {
+                let _ = self.socket.send_to(&datagram, addresses[0]);
+            }
+        }
+    }
+
+    /// Asks the process manager, in the other thread.
+    fn ask(&mut self, question: Question) {
+        if self.questions.is_none() {
+            self.questions = self.start_asker();
+        }
+        let unasked = match &self.questions {
+            Some(questions) => questions.send(question).err().map(|error| error.0),
+            None => Some(question),
+        };
+        // No thread to be had: nobody can say more than we know.
+        match unasked {
+            Some(Question::Fate(process)) => {
+                self.detector.handle(Event::Verdict { process, failed: true }, self.now());
+            }
+            Some(Question::Address(process)) => self.located(process, Vec::new()),
+            Some(Question::Dead) | None => {}
+        }
+    }
+
+    fn start_asker(&self) -> Option<Sender<Question>> {
+        let (questions, asked) = channel();
+        let asker = Asker {
+            asked,
+            answers: self.answers.0.clone(),
+            directory: self.directory.clone(),
+            shared: Arc::clone(&self.shared),
+            local: self.local,
+        };
+        let started = std::thread::Builder::new().name("iw-asker".into()).spawn(|| asker.run());
+        started.ok().map(|_| questions)
+    }
+
+    /// Waits for a datagram, a wake-up, or the machine's deadline.
+    fn wait(&self) {
+        let timeout = self.detector.next_deadline().map(|deadline| {
+            let left = Duration::from_nanos(deadline.saturating_sub(self.now()));
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        let mut fds =
+            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.woken, PollFlags::IN)];
+        // Interrupted, or refused for want of memory: the next turn tries again.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let mut bytes = [0; 64];
+        while matches!(rustix::io::read(&self.woken, &mut bytes), Ok(64)) {}
+    }
+}
+
+/// What was published, as far as a socket bound to `local` can send there.
+fn reachable(published: Option<Vec<u8>>, local: SocketAddr) -> Vec<SocketAddr> {
+    let addresses = published.map(|blob| decode(&blob)).unwrap_or_default();
+    let fits = |to: &SocketAddr| to.is_ipv6() == local.is_ipv6();
+    addresses.into_iter().map(|to| for_socket(to, local)).filter(fits).collect()
+}
+
+/// The thread that asks the process manager.
+struct Asker {
+    asked: Receiver<Question>,
+    answers: Sender<Answer>,
+    directory: Directory,
+    shared: Arc<Shared>,
+    local: SocketAddr,
+}
+
+impl Asker {
+    /// Until the driver is gone.
+    fn run(self) {
+        for question in &self.asked {
+            let answer = match question {
+                Question::Address(process) => {
+                    let published = self.directory.lookup(process, KEY).ok().flatten();
+                    Answer::Address(process, reachable(published, self.local))
+                }
+                Question::Fate(process) => {
+                    Answer::Fate(process, self.directory.accuse(process).unwrap_or(Fate::Unknown))
+                }
+                Question::Dead => {
+                    Answer::Dead(self.directory.told_dead().ok().flatten().unwrap_or_default())
+                }
+            };
+            if self.answers.send(answer).is_err() {
+                return;
+            }
+            let _ = rustix::io::write(&self.shared.wake, &[1]);
+        }
+    }
+}

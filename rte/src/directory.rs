@@ -1,0 +1,156 @@
+//! Asking the process manager while the job runs: where a rank is, what became of one that is silent, and who a foreign
+//! launcher says is dead. A handle of its own, so that the detector's thread can ask while the program computes.
+//!
+//! Each question is one round trip to the process manager and blocks for as long; never for a peer.
+
+use crate::error::{Result, RteError};
+use crate::pmi::client::Client;
+use crate::pmi::{mapping, text};
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where Hydra lists the processes that died, as `0,3-5`.
+const DEAD_KEY: &str = "PMI_dead_processes";
+/// Asking our launcher for this key and a rank accuses the rank: it answers what became of it, and ends it if it should
+/// be speaking. A key and not a command, so that any PMI-1 channel carries it, and a foreign launcher just has no such key.
+pub(crate) const FATE_KEY: &str = "iw-fate-";
+
+/// How keys travel: through a process manager, or nowhere in a job of one.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    Pmi(Client),
+    Alone(HashMap<String, Vec<u8>>),
+}
+
+/// What became of a rank that gives no sign of life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It finalized: its silence is no failure.
+    Left,
+    /// It counts as failed for everybody, and is ended if it is not yet.
+    Failed,
+    /// The launcher cannot tell.
+    Unknown,
+}
+
+impl Fate {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Fate::Left => "left",
+            Fate::Failed => "failed",
+            Fate::Unknown => "unknown",
+        }
+    }
+}
+
+/// A handle on the process manager; clones ask over the same connection, one at a time.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    exchange: Arc<Mutex<Exchange>>,
+    size: u32,
+    /// Whether our own launcher is at the other end.
+    ours: bool,
+    /// Set by Hydra's signal that a process died; `None` under launchers that do not signal.
+    signalled: Option<Arc<AtomicBool>>,
+}
+
+impl Directory {
+    pub(crate) fn new(
+        exchange: Exchange,
+        size: u32,
+        ours: bool,
+        signalled: Option<Arc<AtomicBool>>,
+    ) -> Directory {
+        Directory { exchange: Arc::new(Mutex::new(exchange)), size, ours, signalled }
+    }
+
+    /// The connection, for one question and its answer.
+    pub(crate) fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        // A question that panicked left the connection out of step; the next answer is garbled, which is an error.
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What `rank` published under `key` before the fence; `None` if it did not, or died before.
+    /// One round trip to the process manager, none to the rank.
+    ///
+    /// # Errors
+    /// The process manager is gone, or the value is not one that was published.
+    pub fn lookup(&self, rank: u32, key: &str) -> Result<Option<Vec<u8>>> {
+        let mut exchange = self.exchange();
+        let client = match &mut *exchange {
+            Exchange::Alone(keys) => return Ok(keys.get(key).filter(|_| rank == 0).cloned()),
+            Exchange::Pmi(client) => client,
+        };
+        let Some(piece) = client.get(&text::piece_key(rank, key, 0))? else { return Ok(None) };
+        let garbled = || RteError::Protocol(format!("rank {rank}'s {key:?} is garbled"));
+        let (count, mut value) = text::first(&piece).ok_or_else(garbled)?;
+        for index in 1..count {
+            // A rank that died between two of its puts published nothing.
+            let Some(piece) = client.get(&text::piece_key(rank, key, index))? else {
+                return Ok(None);
+            };
+            value.extend(text::decode(&piece).ok_or_else(garbled)?);
+        }
+        Ok(Some(value))
+    }
+
+    /// Accuses `rank` of silence. Our launcher ends it, even if it is stopped, unless it has finalized; it counts as failed
+    /// for everybody from then on (law 4). Other launchers know nothing of that.
+    ///
+    /// # Errors
+    /// The process manager is gone.
+    pub fn accuse(&self, rank: u32) -> Result<Fate> {
+        match &mut *self.exchange() {
+            Exchange::Pmi(client) if self.ours => {
+                let word = client.get(&format!("{FATE_KEY}{rank}"))?;
+                let fates = [Fate::Left, Fate::Failed];
+                let told = fates.into_iter().find(|fate| Some(fate.word()) == word.as_deref());
+                Ok(told.unwrap_or(Fate::Unknown))
+            }
+            Exchange::Pmi(_) | Exchange::Alone(_) => Ok(Fate::Unknown),
+        }
+    }
+
+    /// The ranks a foreign launcher says are dead, all of them each time, if it has said anything
+    /// new since the last call; `None` otherwise, always so where there is a liveness page.
+    ///
+    /// One flag when there is no news, one round trip to the launcher when there is. Only Hydra
+    /// tells (`PMI_dead_processes` after a SIGUSR1), and only with `-disable-auto-cleanup` does it
+    /// let anybody live to hear it.
+    ///
+    /// # Errors
+    /// The process manager is gone, or its list is garbled.
+    pub fn told_dead(&self) -> Result<Option<Vec<u32>>> {
+        let Some(signalled) = &self.signalled else { return Ok(None) };
+        // One relaxed load for the usual answer; the swap only when there is something.
+        if !signalled.load(Ordering::Relaxed) || !signalled.swap(false, Ordering::AcqRel) {
+            return Ok(None);
+        }
+        let mut exchange = self.exchange();
+        let Exchange::Pmi(client) = &mut *exchange else { return Ok(None) };
+        let list = client.get(DEAD_KEY)?.unwrap_or_default();
+        let garbled = || RteError::Protocol(format!("{DEAD_KEY} is garbled: {list:?}"));
+        mapping::parse_ranks(&list, self.size).ok_or_else(garbled).map(Some)
+    }
+
+    /// Whether [`told_dead`](Self::told_dead) has news; asks nobody.
+    #[must_use]
+    pub fn has_told_of_death(&self) -> bool {
+        self.signalled.as_ref().is_some_and(|signalled| signalled.load(Ordering::Relaxed))
+    }
+
+    /// Makes `wake` readable at its other end whenever a foreign launcher signals a death, for as long as the process runs.
+    ///
+    /// # Errors
+    /// The system refuses another action for the signal.
+    pub fn wake_on_death(&self, wake: OwnedFd) -> Result<()> {
+        if self.signalled.is_some() {
+            signal_hook::low_level::pipe::register(Signal::USR1.as_raw(), wake)
+                .map_err(|error| RteError::system("cannot listen to SIGUSR1", error))?;
+        }
+        Ok(())
+    }
+}
