@@ -16,7 +16,8 @@ const VICTIM: u32 = 1;
 fn main() -> Outcome {
     let name = std::env::args().nth(1).ok_or("which scenario?")?;
     match name.as_str() {
-        "stopped" => stopped(World::init()?),
+        "stopped" => stopped(World::init()?, Duration::ZERO),
+        "woken" => stopped(World::init()?, Duration::from_secs(4)),
         "computing" => computing(World::init()?),
         "killed" => killed(World::init()?),
         "exit" => exit(World::init()?),
@@ -42,7 +43,7 @@ fn exchange(comm: &Comm, ranks: &[u32]) -> Outcome {
 }
 
 /// A receive from the victim ends with its failure, the others go on.
-fn survive(world: World) -> Outcome {
+fn survive(world: World, linger: Duration) -> Outcome {
     let comm = world.comm();
     let since = Instant::now();
     let error = comm.recv(&mut [0u8; 8], VICTIM, 3).unwrap_err();
@@ -50,16 +51,17 @@ fn survive(world: World) -> Outcome {
     println!("rank {} learned after {} ms", comm.rank(), since.elapsed().as_millis());
     assert_eq!(world.failed()?, [VICTIM]);
     exchange(&comm, &survivors(&comm))?;
+    std::thread::sleep(linger);
     world.finalize()?;
     Ok(())
 }
 
-/// One process is stopped. If it is ever continued, it is no member any more and every call says so.
-fn stopped(world: World) -> Outcome {
+/// One process is stopped. If it is continued while the others are there, it is no member any more and every call says so.
+fn stopped(world: World, linger: Duration) -> Outcome {
     let comm = world.comm();
     exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
     if comm.rank() != VICTIM {
-        return survive(world);
+        return survive(world, linger);
     }
     println!("stopping {}", getpid());
     kill_process(getpid(), Signal::STOP)?;
@@ -114,7 +116,7 @@ fn exit(world: World) -> Outcome {
         // No destructor runs.
         std::process::exit(0);
     }
-    survive(world)
+    survive(world, Duration::ZERO)
 }
 
 /// The host of the upper half of the ranks is cut off; the lower half learns and goes on. The upper half is ended.

@@ -44,6 +44,9 @@ pub enum LinkError {
     /// The network or the other host is gone.
     #[error("{0}")]
     Broken(#[from] io::Error),
+    /// The other side's system answers, the other side does not.
+    #[error("no sign of life")]
+    Silent,
     /// What arrived is no message.
     #[error("a message that cannot be read")]
     Garbled,

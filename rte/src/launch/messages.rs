@@ -98,6 +98,8 @@ pub enum Up {
     StdinTaken,
     /// Rank 0 reads no more input.
     StdinClosed,
+    /// Answers [`Down::Ping`].
+    Alive,
     /// After [`Down::Finish`]: everything is ended, reaped and forwarded.
     Drained,
 }
@@ -140,6 +142,8 @@ pub enum Down {
     },
     /// Every rank of the job has ended: end what they left running, forward the rest of the output.
     Finish,
+    /// Answer with [`Up::Alive`].
+    Ping,
     /// The job is over: a daemon exits.
     Shutdown,
 }

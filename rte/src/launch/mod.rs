@@ -19,6 +19,7 @@ pub mod node;
 pub mod output;
 pub mod placement;
 pub mod pollset;
+pub mod pulse;
 pub mod run;
 pub mod signals;
 pub mod spawn;

@@ -185,6 +185,7 @@ impl Node {
                 }
             }
             Down::Finish => self.finish(),
+            Down::Ping => self.up.push(Up::Alive),
             Down::Shutdown => {}
         }
     }

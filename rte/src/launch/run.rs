@@ -9,6 +9,7 @@ use super::node::Node;
 use super::output::Output;
 use super::placement::{self, Host};
 use super::pollset::{PollSet, Token};
+use super::pulse::{Beat, Pulse};
 use super::signals::Signals;
 use crate::job::{MAPPING_KEY, SECRET_KEY};
 use crate::params::sources;
@@ -59,7 +60,7 @@ impl LaunchError {
 #[derive(Debug)]
 enum Place {
     Here(Box<Node>),
-    There(Link),
+    There(Link, Pulse),
     Gone,
 }
 
@@ -124,10 +125,11 @@ pub fn run(options: &Options) -> Result<u8, LaunchError> {
         (SECRET_KEY.to_owned(), text::encode(&secret)),
         (MAPPING_KEY.to_owned(), mapping::format(&counts)),
     ]);
+    let patience = params.duration("rte_host_timeout");
     let states = hosts.iter().enumerate().map(|(index, (name, _))| HostState {
         name: name.clone(),
         place: match links.remove(&index) {
-            Some(link) => Place::There(link),
+            Some(link) => Place::There(link, Pulse::new(patience, Instant::now())),
             None => Place::Here(Box::default()),
         },
         drained: false,
@@ -185,18 +187,32 @@ impl Launcher {
             let ready =
                 self.wait().map_err(|error| LaunchError::new("cannot wait for events", error))?;
             ready.into_iter().for_each(|token| self.ready(token));
-            let now = Instant::now();
-            for host in &mut self.hosts {
-                if let Place::Here(node) = &mut host.place {
+            self.tick(Instant::now());
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        for host in 0..self.hosts.len() {
+            let beat = match &mut self.hosts[host].place {
+                Place::Here(node) => {
                     node.tick(now);
+                    Beat::Calm
                 }
+                Place::There(_, pulse) => pulse.tick(now),
+                Place::Gone => Beat::Calm,
+            };
+            match beat {
+                Beat::Calm => {}
+                Beat::Ask => self.order(host, Down::Ping),
+                Beat::Lost => self.lose(host, &LinkError::Silent),
             }
         }
     }
 
     fn wait(&self) -> Result<Vec<Token>, rustix::io::Errno> {
         let mut set = PollSet::default();
-        let mut deadline = None;
+        let mut deadline: Option<Instant> = None;
+        let mut sooner = |at: Option<Instant>| deadline = deadline.into_iter().chain(at).min();
         set.readable(&self.signals, Token::Signals);
         let stdin = std::io::stdin();
         if self.input == Input::Wanted && may_read(&stdin) {
@@ -207,9 +223,12 @@ impl Launcher {
             match &host.place {
                 Place::Here(node) => {
                     node.register(&mut set);
-                    deadline = node.deadline();
+                    sooner(node.deadline());
                 }
-                Place::There(link) => set.either(link, Token::Link(index), link.has_unsent()),
+                Place::There(link, pulse) => {
+                    set.either(link, Token::Link(index), link.has_unsent());
+                    sooner(Some(pulse.deadline()));
+                }
                 Place::Gone => {}
             }
         }
@@ -266,6 +285,7 @@ impl Launcher {
             Up::OutputEnd { rank } => self.output.end(rank),
             Up::StdinTaken if self.input == Input::Waiting => self.input = Input::Wanted,
             Up::StdinTaken => {}
+            Up::Alive => {}
             Up::StdinClosed => self.input = Input::Ended,
             Up::Drained => self.hosts[node].drained = true,
         }
@@ -290,7 +310,7 @@ impl Launcher {
                 local.apply(order);
                 Ok(())
             }
-            Place::There(link) => link.send(&order),
+            Place::There(link, _) => link.send(&order),
             Place::Gone => Ok(()),
         };
         if let Err(error) = sent {
@@ -299,9 +319,12 @@ impl Launcher {
     }
 
     fn read_link(&mut self, node: usize) {
-        let Place::There(link) = &mut self.hosts[node].place else { return };
+        let Place::There(link, pulse) = &mut self.hosts[node].place else { return };
         let mut messages: Vec<Up> = Vec::new();
         let result = link.receive(&mut messages).and_then(|()| link.flush());
+        if !messages.is_empty() {
+            pulse.heard(Instant::now());
+        }
         messages.into_iter().for_each(|up| self.report(node, up));
         if let Err(error) = result {
             self.lose(node, &error);
@@ -365,7 +388,7 @@ impl Launcher {
 
     fn say_goodbye(mut self, agents: Agents) {
         for host in &mut self.hosts {
-            if let Place::There(link) = &mut host.place {
+            if let Place::There(link, _) = &mut host.place {
                 // A daemon that does not hear it sees the connection close.
                 let _ = link.send(&Down::Shutdown);
             }

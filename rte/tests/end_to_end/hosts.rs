@@ -173,6 +173,42 @@ fn an_unreachable_host_is_lost_to_both_sides() {
 }
 
 #[test]
+fn a_stopped_daemon_is_a_lost_host_though_its_system_answers() {
+    let name = "a_stopped_daemon_is_a_lost_host_though_its_system_answers";
+    let Some(hosts) = hosts(name, 2) else { return };
+    let args = "-n 2 --mca rte_host_timeout 3s";
+    let mut job = hosts.run(1, args, "join fence pid failures:1 finalize 0/exit:5");
+    let cut_off: u32 = job.expect("pid 1").parse().expect("a number");
+    job.expect("pid 0");
+    let daemons = job.children_named("daemon");
+    send(daemons[1], Signal::STOP);
+    let outcome = job.outcome();
+    assert_code(&outcome, 5);
+    assert_eq!(outcome.count("0 sees rank 1: its host is lost"), 1, "{outcome:?}");
+    assert!(outcome.err.contains("connection is lost (no sign of life)"), "{outcome:?}");
+    wait_gone(daemons[1]);
+    wait_gone(cut_off);
+}
+
+#[test]
+fn a_job_that_was_stopped_and_continued_loses_no_host() {
+    let Some(hosts) = hosts("a_job_that_was_stopped_and_continued_loses_no_host", 2) else {
+        return;
+    };
+    let args = "-n 2 --mca rte_host_timeout 3s";
+    let mut job = hosts.run(1, args, "join fence pid sleep:4000 finalize");
+    job.expect("pid 0");
+    job.expect("pid 1");
+    // The launcher alone, for longer than it waits for a host.
+    job.signal(Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_millis(3_500));
+    job.signal(Signal::CONT);
+    let outcome = job.outcome();
+    assert_code(&outcome, 0);
+    assert_eq!(outcome.err, "");
+}
+
+#[test]
 fn a_killed_launcher_takes_every_host_with_it() {
     let Some(hosts) = hosts("a_killed_launcher_takes_every_host_with_it", 2) else { return };
     let mut job = hosts.run(1, "-n 2", "join fence child pid sleep:60000");

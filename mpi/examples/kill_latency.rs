@@ -1,0 +1,96 @@
+//! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
+//! ranks 0 and 1 wait for the news as a blocked call would, and the slower one counts. Prints median, p99 and the worst in microseconds.
+//! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores.
+
+use ironweave::{ElementMut, World};
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use std::error::Error;
+use std::time::Duration;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Nanoseconds on the host's one clock.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn receive<T: ElementMut + Default + Copy>(world: &World, from: u32) -> Result<T, Box<dyn Error>> {
+    let mut value = [T::default()];
+    world.comm().recv(&mut value, from, 1)?;
+    Ok(value[0])
+}
+
+/// When this process knows that `victim` is dead.
+fn learned(world: &World, victim: u32) -> Result<u64, Box<dyn Error>> {
+    while !world.failed()?.contains(&victim) {
+        std::thread::yield_now();
+    }
+    Ok(now())
+}
+
+fn main() -> Outcome {
+    let busy = std::env::args().nth(1).is_some_and(|word| word == "busy");
+    let world = World::init()?;
+    let (me, size) = (world.rank(), world.size());
+    if size < 5 {
+        return Err("five processes at least".into());
+    }
+    let cores = std::thread::available_parallelism()?.get() as u32;
+    match me {
+        0 => {
+            kill_all(&world)?;
+            Ok(world.finalize()?)
+        }
+        1 => {
+            for victim in (2 + cores..size).rev() {
+                let at = learned(&world, victim)?;
+                world.comm().send(&[at], 0, 1)?;
+            }
+            Ok(world.finalize()?)
+        }
+        _ => {
+            world.comm().send(&[getpid().as_raw_nonzero().get()], 0, 1)?;
+            if busy && me < 2 + cores {
+                loop {
+                    std::hint::spin_loop(); // until the job is over
+                }
+            }
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+fn kill_all(world: &World) -> Outcome {
+    let size = world.size();
+    let cores = std::thread::available_parallelism()?.get() as u32;
+    let pids: Result<Vec<i32>, _> = (2..size).map(|rank| receive::<i32>(world, rank)).collect();
+    let pids = pids?;
+    let pid = |rank: u32| Pid::from_raw(pids[rank as usize - 2]).ok_or("no process number");
+    std::thread::sleep(Duration::from_millis(200));
+    let mut took = Vec::new();
+    for victim in (2 + cores..size).rev() {
+        let start = now();
+        kill_process(pid(victim)?, Signal::KILL)?;
+        let here = learned(world, victim)?;
+        let there: u64 = receive(world, 1)?;
+        took.push(here.max(there) - start);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    took.sort_unstable();
+    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    println!(
+        "kills={} median={:.0}us p99={:.0}us worst={:.0}us",
+        took.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
+    for rank in 2..2 + cores {
+        kill_process(pid(rank)?, Signal::KILL)?;
+    }
+    Ok(())
+}

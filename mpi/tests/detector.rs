@@ -1,0 +1,282 @@
+//! The failure detector end to end: real processes, stopped, killed and cut off for real. What they do and check is in
+//! `mpi/examples/heartbeat.rs`. Under our launcher a silent process is ended; under one that tells nothing (a process
+//! manager made here, with keys and a barrier and no more) only the detectors know.
+
+use ironweave_rte::pmi::server::{Request, Server};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How long a job may take before the watchdog calls it hung.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A detector that is quick, and still calm on a machine with other work.
+const QUICK: [(&str, &str); 3] =
+    [("ft_detector_period", "50ms"), ("ft_detector_timeout", "1s"), ("ft_probe_timeout", "500ms")];
+
+/// The directory of this profile's programs, with the launcher and the scenarios built.
+fn programs() -> &'static PathBuf {
+    static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        let test = std::env::current_exe().expect("a running test has a path");
+        let directory =
+            test.ancestors().nth(2).expect("tests are in target/PROFILE/deps").to_owned();
+        let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+        let what =
+            "build --quiet -p ironweave-rte -p ironweave --bin ironweave --example heartbeat";
+        build.args(what.split(' '));
+        if directory.ends_with("release") {
+            build.arg("--release");
+        }
+        assert!(build.status().expect("cargo runs").success(), "the programs cannot be built");
+        directory
+    })
+}
+
+/// Waits for the end of `child`; kills it when it hangs.
+fn end_of(mut child: Child, what: &str) -> Output {
+    let since = Instant::now();
+    let mut hung = false;
+    while child.try_wait().expect("this process's child").is_none() {
+        if since.elapsed() > PATIENCE {
+            hung = true;
+            child.kill().expect("this process's child");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().expect("its output can be read");
+    let (out, err) = texts(&output);
+    assert!(!hung, "{what} hung:\n{out}\n{err}");
+    output
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// A job under our launcher.
+fn job(ranks: u32, more: &[&str], scenario: &str) -> Command {
+    let mut command = Command::new(programs().join("ironweave"));
+    command.args(["run", "-n", &ranks.to_string()]).args(more);
+    for (name, value) in QUICK {
+        command.args(["--mca", name, value]);
+    }
+    command.arg(programs().join("examples/heartbeat")).arg(scenario);
+    command.env("IRONWEAVE_WATCHDOG", "30");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a scenario under our launcher; it must succeed. Returns what was written.
+fn succeed(ranks: u32, scenario: &str) -> (String, String) {
+    let output = end_of(job(ranks, &[], scenario).spawn().expect("the launcher starts"), scenario);
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{scenario}: {:?}\n{out}\n{err}", output.status);
+    (out, err)
+}
+
+#[test]
+fn a_stopped_process_is_found_and_ended() {
+    let (out, err) = succeed(4, "stopped");
+    assert_eq!(out.matches("learned after").count(), 3, "{out}");
+    assert!(err.contains("rank 1: no sign of life; it is being ended"), "{err}");
+}
+
+#[test]
+fn a_process_that_only_computes_is_left_alone() {
+    succeed(3, "computing");
+}
+
+#[test]
+fn a_kill_is_known_to_processes_that_never_call() {
+    succeed(4, "killed");
+}
+
+#[test]
+fn exit_without_finalize_is_a_failure_whatever_its_code() {
+    succeed(3, "exit");
+}
+
+#[test]
+fn leaving_one_after_the_other_is_no_failure() {
+    let (_, err) = succeed(5, "bystander");
+    assert_eq!(err, "");
+}
+
+/// Ranks under a process manager that knows keys and a barrier, and never tells of a death.
+struct Mute {
+    children: Vec<Child>,
+    lines: Receiver<(u32, String)>,
+    seen: Vec<(u32, String)>,
+    ends: Vec<Option<(OwnedFd, Server)>>,
+    keys: HashMap<String, String>,
+    in_barrier: Vec<bool>,
+}
+
+impl Mute {
+    fn start(ranks: u32, scenario: &str) -> Mute {
+        let (sender, lines) = channel();
+        let (mut children, mut ends) = (Vec::new(), Vec::new());
+        for rank in 0..ranks {
+            let (ours, theirs) =
+                socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None)
+                    .expect("a socket pair");
+            rustix::io::fcntl_setfd(&ours, rustix::io::FdFlags::CLOEXEC).expect("a flag");
+            rustix::io::ioctl_fionbio(&ours, true).expect("a flag");
+            let mut command = Command::new(programs().join("examples/heartbeat"));
+            command.arg(scenario);
+            command.env("PMI_FD", theirs.as_raw_fd().to_string());
+            command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", ranks.to_string());
+            command.env("IRONWEAVE_WATCHDOG", "30");
+            for (name, value) in QUICK {
+                command.env(format!("IRONWEAVE_{name}"), value);
+            }
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().expect("a rank starts");
+            drop(theirs);
+            let sender = sender.clone();
+            let out = child.stdout.take().expect("piped");
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    let _ = sender.send((rank, line));
+                }
+            });
+            children.push(child);
+            let mut server = Server::new(rank, ranks, "mute");
+            server.output().clear();
+            ends.push(Some((ours, server)));
+        }
+        let keys = [("PMI_process_mapping".to_owned(), format!("(vector,(0,1,{ranks}))"))];
+        let in_barrier = vec![false; ranks as usize];
+        Mute { children, lines, seen: Vec::new(), ends, keys: keys.into(), in_barrier }
+    }
+
+    /// Serves until `done`, which is asked after every turn.
+    fn serve(&mut self, what: &str, mut done: impl FnMut(&mut Mute) -> bool) {
+        let since = Instant::now();
+        while !done(self) {
+            self.seen.extend(self.lines.try_iter());
+            if since.elapsed() > PATIENCE {
+                let errors = self.errors();
+                panic!("{what}: hung after {:?}\n{errors}", self.seen);
+            }
+            let short = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+            let open = self.ends.iter().flatten();
+            let mut fds: Vec<_> = open.map(|(fd, _)| PollFd::new(fd, PollFlags::IN)).collect();
+            let _ = poll(&mut fds, Some(&short));
+            (0..self.ends.len()).for_each(|rank| self.serve_rank(rank));
+            if self.in_barrier.iter().all(|inside| *inside) {
+                self.in_barrier.fill(false);
+                self.ends.iter_mut().flatten().for_each(|(_, server)| server.release());
+            }
+            for (fd, server) in self.ends.iter_mut().flatten() {
+                let out = std::mem::take(server.output());
+                assert_eq!(rustix::io::write(&*fd, &out).unwrap_or(out.len()), out.len());
+            }
+        }
+        self.seen.extend(self.lines.try_iter());
+    }
+
+    fn serve_rank(&mut self, rank: usize) {
+        let Some((fd, server)) = &mut self.ends[rank] else { return };
+        let (mut buffer, mut requests) = ([0; 4096], Vec::new());
+        match rustix::io::read(&*fd, &mut buffer) {
+            Ok(0) => self.ends[rank] = None,
+            Ok(length) => server.feed(&buffer[..length], &mut requests),
+            Err(_) => {}
+        }
+        for request in requests {
+            match request {
+                Request::Put { key, value } => drop(self.keys.insert(key, value)),
+                Request::Get { key } => {
+                    if let Some((_, server)) = &mut self.ends[rank] {
+                        server.answer_get(self.keys.get(&key).map(String::as_str));
+                    }
+                }
+                Request::Barrier => self.in_barrier[rank] = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Serves until all of `ranks` have ended; how they did.
+    fn ends_of(&mut self, ranks: &[usize]) -> Vec<ExitStatus> {
+        let mut ended = vec![None; self.children.len()];
+        self.serve("ranks do not end", |mute| {
+            for &rank in ranks {
+                ended[rank] = mute.children[rank].try_wait().expect("this process's child");
+            }
+            ranks.iter().all(|rank| ended[*rank].is_some())
+        });
+        ranks.iter().filter_map(|rank| ended[*rank]).collect()
+    }
+
+    fn said(&self, rank: u32, prefix: &str) -> bool {
+        self.seen.iter().any(|(who, line)| *who == rank && line.starts_with(prefix))
+    }
+
+    fn errors(&mut self) -> String {
+        let mut text = String::new();
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+            if let Some(err) = &mut child.stderr {
+                let _ = err.read_to_string(&mut text);
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[track_caller]
+fn assert_success(mute: &mut Mute, ended: &[ExitStatus]) {
+    if !ended.iter().all(ExitStatus::success) {
+        let errors = mute.errors();
+        panic!("{ended:?}\n{:?}\n{errors}", mute.seen);
+    }
+}
+
+#[test]
+fn without_a_launcher_that_tells_a_woken_process_is_fenced() {
+    let mut mute = Mute::start(4, "woken");
+    mute.serve("nobody learns", |mute| [0, 2, 3].iter().all(|rank| mute.said(*rank, "rank")));
+    assert!(mute.said(1, "stopping"));
+    let pid = Pid::from_raw(mute.children[1].id() as i32).expect("a process number");
+    kill_process(pid, Signal::CONT).expect("it is there, stopped");
+    let ended = mute.ends_of(&[0, 1, 2, 3]);
+    assert_success(&mut mute, &ended);
+    assert!(mute.said(1, "fenced"), "{:?}", mute.seen);
+}
+
+#[test]
+fn without_a_launcher_that_tells_deaths_are_found() {
+    for scenario in ["killed", "exit", "stopped"] {
+        let mut mute = Mute::start(4, scenario);
+        let ended = mute.ends_of(&[0, 2, 3]);
+        assert_success(&mut mute, &ended);
+    }
+}
+
+#[test]
+fn without_a_launcher_that_tells_leaving_is_no_failure() {
+    let mut mute = Mute::start(5, "bystander");
+    let ended = mute.ends_of(&[0, 1, 2, 3, 4]);
+    assert_success(&mut mute, &ended);
+}
