@@ -444,6 +444,12 @@ impl Idle {
         self.since = None;
     }
 
+    /// Another thread drives the engine: there is nothing to poll for, and it may be waiting for this very core.
+    pub(crate) fn defer(&mut self) {
+        const TRIES: u32 = 64;
+        self.polls = self.polls.max(self.spin.saturating_sub(TRIES));
+    }
+
     /// One poll was in vain. `true` once, when the watchdog's time is over.
     #[inline]
     pub(crate) fn pause(&mut self) -> bool {

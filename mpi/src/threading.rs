@@ -369,7 +369,10 @@ impl Handle for MultipleHandle {
                     }
                     engine.progress()
                 }
-                Err(TryLockError::WouldBlock) => 0,
+                Err(TryLockError::WouldBlock) => {
+                    idle.defer();
+                    0
+                }
                 Err(TryLockError::Poisoned(_)) => return Err(Error::Poisoned),
             };
             match events {

@@ -206,7 +206,7 @@ fn read(pid: Pid, from: u64, region: &RecvRegion) -> Result<usize, Errno> {
     let local = libc::iovec { iov_base: region.as_mut_ptr().cast(), iov_len: region.len() };
     let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: region.len() };
     // SAFETY: the kernel writes at most `region.len()` bytes at `region`, which is valid for writes while it
-    // exists; `remote` is an address in the other process, which the kernel checks. Test: `tests/get.rs`.
+    // exists; `remote` is an address in the other process, which the kernel checks. Test: `tests/endpoints.rs`.
     let got = unsafe { libc::process_vm_readv(pid.as_raw_pid(), &local, 1, &remote, 1, 0) };
     match usize::try_from(got) {
         Ok(got) => Ok(got),

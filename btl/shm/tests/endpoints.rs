@@ -516,6 +516,72 @@ fn a_registration_that_ended_cannot_be_read() {
     a.log.gets.pop().unwrap().1.unwrap_err();
 }
 
+/// From now on the kernel refuses `process_vm_readv` to this thread, as it does in many containers. `false`: it does not
+/// let us ask for that.
+fn forbid_reading_others() -> bool {
+    const fn step(code: u32, k: u32, jf: u8) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt: 0, jf, k }
+    }
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0), // the number of the call
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_process_vm_readv as u32, 1),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, which lives through the call.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+    }
+}
+
+/// Single copy that the kernel refuses comes back as an operation's fault, once; then there is no single copy any more,
+/// and everything else goes on.
+#[test]
+fn refused_single_copy_is_given_up() {
+    // A thread of its own, with which the ban ends.
+    let outcome = std::thread::spawn(|| {
+        let config = |me| {
+            let mut config = ShmConfig::new(Peer(me), "endpoints", SECRET);
+            config.single_copy = SingleCopy::Cma;
+            config
+        };
+        let (mut a, mut b) = (Node::with(config(0)), Node::with(config(1)));
+        if !a.shm.caps().get || !forbid_reading_others() {
+            println!(
+                "SKIP refused_single_copy_is_given_up: no single copy, or no way to forbid it"
+            );
+            return;
+        }
+        join(&mut a, &mut b);
+        let source = OwnedBuffer::zeroed(1 << 20);
+        // SAFETY: `source` outlives the region and is not written.
+        let region = unsafe { source.send_region() };
+        let key = b.shm.register_source(&region).unwrap();
+        let target = OwnedBuffer::zeroed(1 << 20);
+        let get = || RmaDescriptor {
+            peer: Peer(1),
+            // SAFETY: `target` outlives every get, of which one is under way at a time.
+            kind: RmaKind::Get(unsafe { target.recv_region() }),
+            remote: key,
+            remote_offset: 0,
+            token: Token(7),
+        };
+        a.shm.rma(get()).map_err(|(refused, _)| refused).unwrap();
+        until(&mut [&mut a, &mut b], "the refusal", |n| !n[0].log.gets.is_empty());
+        let fault = a.log.gets.pop().unwrap().1.unwrap_err();
+        assert_eq!(fault.scope, Scope::Operation);
+        assert!(matches!(fault.cause, Cause::Os { errno: libc::EPERM, .. }), "{fault}");
+        let (refused, descriptor) = a.shm.rma(get()).unwrap_err();
+        assert_eq!((refused, descriptor.token), (Refused::Unsupported, Token(7)));
+        assert_eq!(a.shm.register_source(&region).unwrap_err(), Refused::Unsupported);
+        a.send(1, b"frames still go").unwrap();
+        until(&mut [&mut a, &mut b], "a frame", |n| n[1].log.frames.len() == 1);
+    });
+    outcome.join().unwrap();
+}
+
 /// Not a test by itself: the process that `a_killed_process_is_proof` kills.
 #[test]
 #[ignore = "started by a_killed_process_is_proof"]
