@@ -12,8 +12,20 @@ use crate::message::{Element, ElementMut};
 use crate::reduce::Op;
 use crate::threading::{Handle, Threading};
 use crate::{Comm, Error, Result, lend};
-use ironweave_coll::{Call, Elements, Memory, Reduction, Root};
+use ironweave_coll::{Block, Call, Elements, Memory, Reduction, Root};
+use std::sync::Arc;
 use zerocopy::IntoBytes as _;
+
+/// Blocks of these many elements one after the other, in bytes.
+fn blocks<E>(counts: &[usize]) -> Arc<[Block]> {
+    let mut offset = 0;
+    let mut block = |count: &usize| {
+        let block = Block { offset, len: count * size_of::<E>() };
+        offset += block.len;
+        block
+    };
+    counts.iter().map(&mut block).collect()
+}
 
 impl<T: Threading> Comm<T> {
     /// Runs a collective to its end.
@@ -67,6 +79,151 @@ impl<T: Threading> Comm<T> {
         self.collective(&call, &[], data.as_mut_bytes(), None)
     }
 
+    /// Collects everybody's data at `root`, in the order of ranks (`MPI_Gather`). All give equally much; `into` matters at the
+    /// root only, where it has room for all.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn gather<E: ElementMut>(&self, data: &[E], into: &mut [E], root: u32) -> Result<()> {
+        let block = size_of_val(data);
+        let call = Call::Gather { root: Root::Rank(root), block, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// As [`gather`](Self::gather), rank r giving `counts[r]` elements (`MPI_Gatherv`). `into` and `counts` matter at the root
+    /// only.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn gatherv<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        counts: &[usize],
+        root: u32,
+    ) -> Result<()> {
+        let blocks = if self.rank() == root { blocks::<E>(counts) } else { Arc::from([]) };
+        let len = size_of_val(data);
+        let call = Call::Gatherv { root: Root::Rank(root), len, blocks, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// Gives each rank its part of `root`'s data (`MPI_Scatter`). `data` matters at the root only.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn scatter<E: ElementMut>(&self, data: &[E], into: &mut [E], root: u32) -> Result<()> {
+        let block = size_of_val(into);
+        let call = Call::Scatter { root: Root::Rank(root), block, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// As [`scatter`](Self::scatter), rank r getting `counts[r]` elements (`MPI_Scatterv`). `data` and `counts` matter at the
+    /// root only.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn scatterv<E: ElementMut>(
+        &self,
+        data: &[E],
+        counts: &[usize],
+        into: &mut [E],
+        root: u32,
+    ) -> Result<()> {
+        let blocks = if self.rank() == root { blocks::<E>(counts) } else { Arc::from([]) };
+        let len = size_of_val(into);
+        let call = Call::Scatterv { root: Root::Rank(root), len, blocks, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// Gives everybody's data to everybody, in the order of ranks (`MPI_Allgather`). All give equally much.
+    ///
+    /// ```
+    /// # let world = ironweave::World::init()?;
+    /// # let comm = world.comm();
+    /// let mut all = vec![0; comm.size() as usize];
+    /// comm.allgather(&[comm.rank()], &mut all)?;
+    /// assert!(all.iter().copied().eq(0..comm.size()));
+    /// # Ok::<(), ironweave::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn allgather<E: ElementMut>(&self, data: &[E], into: &mut [E]) -> Result<()> {
+        let len = size_of_val(data);
+        let call = Call::Allgather { len, block: len, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// As [`allgather`](Self::allgather), rank r giving `counts[r]` elements (`MPI_Allgatherv`).
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn allgatherv<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        counts: &[usize],
+    ) -> Result<()> {
+        let call = Call::Allgatherv {
+            len: size_of_val(data),
+            blocks: blocks::<E>(counts),
+            in_place: false,
+        };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// Gives each rank its part of everybody's data (`MPI_Alltoall`): part r of `data` goes to rank r, and what comes from rank
+    /// r is part r of `into`. All parts are equally long.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn alltoall<E: ElementMut>(&self, data: &[E], into: &mut [E]) -> Result<()> {
+        let parts = self.size() as usize;
+        if !data.len().is_multiple_of(parts) {
+            let given = data.len();
+            return Err(Error::Argument(format!("{given} elements are not {parts} equal parts")));
+        }
+        let block = size_of_val(data) / parts;
+        let call = Call::Alltoall { len: block, block, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// As [`alltoall`](Self::alltoall), with parts of any length (`MPI_Alltoallv`): `given[r]` elements go to rank r, `taken[r]`
+    /// come from it.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn alltoallv<E: ElementMut>(
+        &self,
+        data: &[E],
+        given: &[usize],
+        into: &mut [E],
+        taken: &[usize],
+    ) -> Result<()> {
+        let (send, recv) = (blocks::<E>(given), blocks::<E>(taken));
+        let call = Call::Alltoallv { send, recv, in_place: false };
+        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+    }
+
+    /// Combines everybody's data at `root`, element by element (`MPI_Reduce`). `into` matters at the root only.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn reduce<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        op: Op<E>,
+        root: u32,
+    ) -> Result<()> {
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Reduce {
+            root: Root::Rank(root),
+            elements,
+            in_place: false,
+        })
+    }
+
     /// Combines everybody's data for everybody, element by element (`MPI_Allreduce`). All get the same bits.
     ///
     /// ```
@@ -97,6 +254,65 @@ impl<T: Threading> Comm<T> {
         self.reducing(&[], data.as_mut_bytes(), &op, count, |elements| Call::Allreduce {
             elements,
             in_place: true,
+        })
+    }
+
+    /// Combines everybody's data, rank r getting `counts[r]` elements of the result (`MPI_Reduce_scatter`).
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn reduce_scatter<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        counts: &[usize],
+        op: Op<E>,
+    ) -> Result<()> {
+        self.reducing(data, into.as_mut_bytes(), &op, 0, |elements| Call::ReduceScatter {
+            counts: counts.into(),
+            extent: elements.extent,
+            commutative: elements.commutative,
+            in_place: false,
+        })
+    }
+
+    /// As [`reduce_scatter`](Self::reduce_scatter), all getting equally much: as many as `into` has elements
+    /// (`MPI_Reduce_scatter_block`).
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn reduce_scatter_block<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        op: Op<E>,
+    ) -> Result<()> {
+        let count = into.len();
+        self.reducing(data, into.as_mut_bytes(), &op, count, |elements| Call::ReduceScatterBlock {
+            elements,
+            in_place: false,
+        })
+    }
+
+    /// Combines the data of the ranks up to and with this one (`MPI_Scan`).
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn scan<E: ElementMut>(&self, data: &[E], into: &mut [E], op: Op<E>) -> Result<()> {
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Scan {
+            elements,
+            in_place: false,
+        })
+    }
+
+    /// Combines the data of the ranks before this one (`MPI_Exscan`). At rank 0 `into` stays as it is.
+    ///
+    /// # Errors
+    /// As [`bcast`](Self::bcast).
+    pub fn exscan<E: ElementMut>(&self, data: &[E], into: &mut [E], op: Op<E>) -> Result<()> {
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Exscan {
+            elements,
+            in_place: false,
         })
     }
 }

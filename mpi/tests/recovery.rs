@@ -1,0 +1,133 @@
+//! End to end: processes die and the rest recovers, over shm, over tcp, and with some pairs on each. What the ranks do and
+//! check is in `mpi/examples/recovery.rs`.
+
+mod support;
+
+use support::{Job, SHM, TCP};
+
+/// A way for ranks to reach each other.
+#[derive(Clone, Copy, Debug)]
+enum Over {
+    Shm,
+    Tcp,
+    /// The first half of the ranks has shm and tcp, the rest tcp only.
+    Mixed,
+}
+
+const ALL: [Over; 3] = [Over::Shm, Over::Tcp, Over::Mixed];
+
+fn succeed(ranks: u32, over: Over, arguments: &[&str]) {
+    let (parameters, tcp_from): (&[&str], _) = match over {
+        Over::Shm => (SHM, None),
+        Over::Tcp => (TCP, None),
+        Over::Mixed => (&["btl_tcp_if_include", "lo"], Some(ranks.div_ceil(2))),
+    };
+    println!("{ranks} ranks over {over:?}: {arguments:?}");
+    Job { ranks, parameters, program: "recovery", arguments, tcp_from }.succeed();
+}
+
+macro_rules! patterns {
+    ($($test:ident: $ranks:literal $arguments:expr;)*) => {
+        $(#[test] fn $test() {
+            for over in ALL {
+                succeed($ranks, over, &$arguments);
+            }
+        })*
+    };
+}
+
+// Seed 000, "Testing Fault Tolerant Operation".
+patterns! {
+    errors_of_a_barrier: 4 ["err_handler"];
+    wildcards_are_interrupted: 5 ["err_any"];
+    what_is_reported_is_dead: 4 ["getack"];
+    a_revoke_ends_what_is_pending: 4 ["revoke"];
+    a_ring_of_pairs: 4 ["pingpairs"];
+    pairs_are_not_disturbed: 5 ["undisturbed"];
+    a_collective_is_interrupted: 4 ["err_coll"];
+    halves_are_insulated: 6 ["insulation"];
+    nobody_speaks_to_the_dead: 4 ["unspoken"];
+}
+
+/// Seeds to run: `IW_SEED` alone, or the first `count`.
+fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("IW_SEED") {
+        Ok(seed) => vec![seed.parse().expect("IW_SEED is a number")],
+        Err(_) => (0..count).collect(),
+    }
+}
+
+/// A pattern with something random in it, over each kind of transport in turn.
+fn random(ranks: u32, name: &str, count: u64) {
+    for seed in seeds(count) {
+        println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+        let over = ALL[(seed % 3) as usize];
+        succeed(ranks, over, &[name, &seed.to_string()]);
+    }
+}
+
+#[test]
+fn splits_in_rows_and_columns() {
+    random(6, "comm_grid2d", 30);
+}
+
+#[test]
+fn a_buddy_keeps_the_state() {
+    random(4, "buddy", 30);
+}
+
+#[test]
+fn agreements_are_the_same_everywhere() {
+    random(6, "agree", 30);
+}
+
+#[test]
+fn communicators_are_made_by_all_or_by_none() {
+    random(4, "creation", 30);
+}
+
+const COLLECTIVES: [&str; 16] = [
+    "barrier",
+    "bcast",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "scan",
+    "exscan",
+];
+
+/// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over
+/// another transport, in turn. `IW_KILLS=N` asks for N seeds of each instead of 5.
+fn collectives(moment: &str) {
+    let count =
+        std::env::var("IW_KILLS").map_or(5, |text| text.parse().expect("IW_KILLS is a number"));
+    for seed in seeds(count) {
+        for (place, which) in COLLECTIVES.into_iter().enumerate() {
+            println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+            let over = ALL[(place + seed as usize) % 3];
+            let ranks = 4 + (place as u32 + seed as u32) % 2;
+            succeed(ranks, over, &["collective", which, moment, &seed.to_string()]);
+        }
+    }
+}
+
+macro_rules! moments {
+    ($($test:ident: $moment:literal;)*) => { $(#[test] fn $test() { collectives($moment); })* };
+}
+
+moments! {
+    collectives_with_one_dead_before: "before";
+    collectives_with_one_killed_in_the_middle: "middle";
+    collectives_with_the_root_killed: "root";
+    collectives_with_a_leaf_killed: "leaf";
+    collectives_with_two_killed: "two";
+}
