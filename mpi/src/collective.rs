@@ -38,9 +38,10 @@ impl<T: Threading> Comm<T> {
     ) -> Result<()> {
         // SAFETY: `wait` below returns only when no message of the operation is under way.
         let memory = unsafe { Memory { send: lend::bytes(send), recv: lend::buffer(recv) } };
-        let mut collective = self
-            .handle()
-            .with(|engine| Ok(engine.collective(self.core(), call, memory, reduction)?))?;
+        let mut collective = self.handle().with(|engine| {
+            engine.listen();
+            Ok(engine.collective(self.core(), call, memory, reduction)?)
+        })?;
         self.handle().wait(|engine| {
             let clock = engine.clock();
             collective.poll(engine, clock).map(|ended| ended.map_err(Error::from))

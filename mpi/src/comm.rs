@@ -108,9 +108,10 @@ impl<T: Threading> Comm<T> {
     pub fn send<E: Element>(&self, data: &[E], dest: u32, tag: i32) -> Result<()> {
         let tag = Tag::check(tag)?;
         let bytes = data.as_bytes();
-        let inline = self
-            .handle
-            .with(|engine| engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag)))?;
+        let inline = self.handle.with(|engine| {
+            engine.listen();
+            engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag))
+        })?;
         if inline { Ok(()) } else { self.send_bytes(Mode::Standard, bytes, dest, tag) }
     }
 

@@ -24,8 +24,13 @@ const ADDRESSES: &str = "btl";
 /// Time between two attempts to connect a lost rail again.
 const HEAL: Duration = Duration::from_millis(50);
 
+/// Operations that were over at once after which news is looked for.
+const UNHEARD: u32 = 64;
+
 /// The stack of one process.
 pub struct Engine {
+    /// Operations that were over at once since news was looked for.
+    unheard: u32,
     core: Core<Rail>,
     pub(crate) job: Job,
     pub(crate) failures: FailureList,
@@ -63,6 +68,7 @@ impl Engine {
         detect.start(&job)?;
         let core = Core::new(pml, open::core(&job)?, 0)?;
         let mut engine = Engine {
+            unheard: 0,
             core,
             origin: Instant::now(),
             failures: FailureList::default(),
@@ -102,6 +108,17 @@ impl Engine {
             self.heal();
         }
         events
+    }
+
+    /// To be called by operations that may be over at once. A process that does nothing else would never hear of anything: so
+    /// one in [`UNHEARD`] of them looks for news.
+    #[inline]
+    pub(crate) fn listen(&mut self) {
+        self.unheard += 1;
+        if self.unheard >= UNHEARD {
+            self.unheard = 0;
+            self.progress();
+        }
     }
 
     /// The time, as the core counts it.

@@ -188,10 +188,10 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     ) -> Result<Request<'scope, 'env, (), T>> {
         let tag = Tag::check(tag)?;
         let (id, bytes) = (self.comm.id(), data.as_bytes());
-        let inline = self
-            .comm
-            .handle()
-            .with(|engine| engine.resolving(|pml| pml.send_inline(id, bytes, dest, tag)))?;
+        let inline = self.comm.handle().with(|engine| {
+            engine.listen();
+            engine.resolving(|pml| pml.send_inline(id, bytes, dest, tag))
+        })?;
         if inline {
             return Ok(Request {
                 scope: self,

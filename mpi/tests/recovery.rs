@@ -106,10 +106,10 @@ const COLLECTIVES: [&str; 16] = [
 ];
 
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over
-/// another transport, in turn. `IW_KILLS=N` asks for N seeds of each instead of 5.
+/// another transport, in turn. `IW_KILLS=N` asks for N seeds of each instead of 3.
 fn collectives(moment: &str) {
     let count =
-        std::env::var("IW_KILLS").map_or(5, |text| text.parse().expect("IW_KILLS is a number"));
+        std::env::var("IW_KILLS").map_or(3, |text| text.parse().expect("IW_KILLS is a number"));
     for seed in seeds(count) {
         for (place, which) in COLLECTIVES.into_iter().enumerate() {
             println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
