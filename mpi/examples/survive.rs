@@ -262,7 +262,8 @@ fn main() -> Result<(), Box<dyn StdError>> {
     if me == 0 {
         story.events.push((killed_at, victim, "killed"));
         for partner in &partners {
-            comm.send(&[killed_at], partner.rank, 10)?;
+            // Synchronous: what is not received when the communicator is revoked never is.
+            comm.ssend(&[killed_at], partner.rank, 10)?;
         }
     } else {
         let mut at = [0];

@@ -35,6 +35,7 @@ use crate::shared::{APART, Shared};
 use crate::warmth::Warmth;
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Counters, Fault, HEADER_MAX, Header, Landing, Peer, Sink, Token};
+use std::fmt;
 
 /// Bytes of the ring that the reader is done with, since the start (a word the reader stores).
 const CONSUMED: usize = APART;
@@ -135,6 +136,15 @@ pub(crate) enum Fencing {
     Reader,
 }
 
+/// Memory whose contents say nothing to a reader of a dump.
+struct Scratch([u8; SCRATCH]);
+
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
 /// The writing end.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -151,7 +161,7 @@ pub(crate) struct Writer {
     bulk_limit: u64,
     distance: Distance,
     /// Where payloads are packed before they are streamed.
-    scratch: Box<[u8; SCRATCH]>,
+    scratch: Box<Scratch>,
 }
 
 impl Writer {
@@ -176,7 +186,7 @@ impl Writer {
             bulk_pos: 0,
             bulk_limit: geometry.bulk as u64,
             distance: Distance::new(stores),
-            scratch: Box::new([0; SCRATCH]),
+            scratch: Box::new(Scratch([0; SCRATCH])),
         }
     }
 
@@ -389,8 +399,8 @@ impl Writer {
         let mut done = 0;
         while done < len {
             let part = (len - done).min(SCRATCH);
-            pack(offset + done, &mut self.scratch[..part]);
-            self.shared.stream(bulk + offset + done, &self.scratch[..part]);
+            pack(offset + done, &mut self.scratch.0[..part]);
+            self.shared.stream(bulk + offset + done, &self.scratch.0[..part]);
             done += part;
         }
         // Before the word that publishes this piece. Once a piece: each costs a hundred nanoseconds.
