@@ -140,9 +140,9 @@ impl Engine {
 
     /// The state of a peer after `refresh`.
     pub fn refresh(&mut self, peer: Peer) -> &mut PeerState {
-        let state = self.peers.state(peer);
-        state.refresh(&self.caps);
-        state
+        let fast = self.peers.state(peer).refresh(&self.caps);
+        self.peers.set_fast(peer, fast);
+        self.peers.state(peer)
     }
 
     /// Queues a control frame.
@@ -183,6 +183,10 @@ impl Engine {
 
     #[inline(never)]
     pub fn frame_other(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
+        if self.peers.get(from).is_some_and(|state| matches!(state.life, Life::Ended(_))) {
+            self.stats.stale += 1;
+            return;
+        }
         let (header, number) = unnumber(header);
         match wire::decode(header, payload.len()) {
             Ok(frame) => {
@@ -246,16 +250,31 @@ impl Engine {
         // One that comes late gets its share from now on, not all until it has caught up.
         let level = others.min().unwrap_or(0);
         let row = state.rail_mut(rail);
+        if row.state == RailState::Up {
+            return; // told by the answer to `connect`, and by the rail
+        }
+        if row.state == RailState::Failing {
+            return; // its device was lost meanwhile: `closed` follows
+        }
         row.state = RailState::Up;
         row.fault = None;
         row.was_up = true;
         row.life += 1;
         row.their_life = 0;
+        let doomed = std::mem::take(&mut row.doomed);
         row.hello = !self.caps[usize::from(rail.0)].lossless;
         self.stats.healed += u64::from(row.life > 1);
         row.given = level * u64::from(self.caps[usize::from(rail.0)].bandwidth_mbs);
+        if matches!(state.life, Life::Closing(_) | Life::Ended(_)) {
+            // It connected again by itself: it is told by the end of the rail that it was given up.
+            self.dropping.push((peer, rail));
+            return;
+        }
         if state.life == Life::CutOff && !state.is_broken {
             state.life = Life::Alive;
+        }
+        if doomed {
+            self.drop_later(rail, peer);
         }
         if self.refresh(peer).has_work() {
             self.peers.wake(peer);

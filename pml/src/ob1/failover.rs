@@ -20,17 +20,23 @@
 //! of this: if it breaks after all, the peer is cut off.
 
 use super::engine::{Engine, Port};
-use super::link::{Link, LinkHeader, NO_RAIL};
+use super::link::{Link, LinkHeader};
 use super::peer::{Life, RailState};
 use super::recv::RecvState;
 use super::send::{Confirm, SendState};
 use super::wire::{Asked, Dance, Grant, Nack, Restart, WireStatus, kinds};
 use super::{Ob1, RailId};
-use ironweave_btl::{Btl, Cause, EndpointState, Fault, Peer, Residue};
+use ironweave_btl::{Address, Btl, Cause, EndpointState, Fault, Peer, Residue};
 use zerocopy::IntoBytes;
 
 /// Restarts of one message, after which it is given up at both ends: something is wrong that no rail mends.
 const RESTARTS_MAX: u16 = 64;
+
+/// A name of a rail that all processes give it: a hash of what makes addresses reach each other.
+pub(super) fn rail_id(address: &Address) -> u32 {
+    let bytes = address.component.bytes().chain(address.rail.to_le_bytes());
+    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
 
 impl Engine {
     /// A rail to a peer that may live is closed. What was on it begins again; frames are the journal's.
@@ -216,31 +222,46 @@ impl Engine {
             Link::Seen { ack } => self.on_seen(from, ack),
             Link::Up { rail: theirs, life } => {
                 let row = self.peers.state(from).rail_mut(rail);
-                (row.theirs, row.their_life) = (theirs, life);
+                // One of an earlier life is late.
+                if life > row.heard_life {
+                    (row.theirs, row.their_life, row.heard_life) = (theirs, life, life);
+                    if life <= row.lost_life && row.state == RailState::Up {
+                        self.drop_later(rail, from); // the word of its end overtook it
+                    }
+                }
             }
-            Link::Lost { rail: theirs, other, mine, yours } => {
-                let state = self.peers.state(from);
-                let is_it = |r: &&mut super::peer::PeerRail| {
-                    let known = r.their_life != 0 && r.theirs == theirs && r.their_life == mine;
-                    let told = r.rail.0 == other && yours != 0 && r.life == yours;
-                    known || told
-                };
-                if let Some(row) = state.rails.iter_mut().find(is_it)
-                    && row.state == RailState::Up
-                {
-                    row.fault.get_or_insert(Fault::rail(from, Cause::Disconnected));
-                    let rail = row.rail;
-                    self.dropping.push((from, rail));
+            Link::Lost { id, mine, yours } => {
+                let Some(at) = self.caps.iter().position(|caps| caps.id == id) else { return };
+                let rail = RailId(at as u16);
+                let row = self.peers.state(from).rail_mut(rail);
+                row.lost_life = row.lost_life.max(mine);
+                // Where neither has heard of the other's life, there was nothing but this one.
+                let unheard = row.their_life == 0 && yours == 0;
+                let known = row.their_life != 0 && row.their_life == mine;
+                match row.state {
+                    RailState::Up if known || unheard || row.life == yours => {
+                        self.drop_later(rail, from);
+                    }
+                    // The word of the end is here before that of the beginning.
+                    RailState::Connecting if unheard => row.doomed = true,
+                    RailState::Closed if unheard && row.life == 0 => row.doomed = true,
+                    _ => {}
                 }
             }
         }
     }
 
+    pub fn drop_later(&mut self, rail: RailId, peer: Peer) {
+        let row = self.peers.state(peer).rail_mut(rail);
+        row.fault.get_or_insert(Fault::rail(peer, Cause::Disconnected));
+        self.dropping.push((peer, rail));
+    }
+
     /// Tells the other side over a working rail that this one is lost.
     pub fn tell_lost(&mut self, rail: RailId, peer: Peer) {
         let Some(row) = self.peers.state(peer).rail(rail) else { return };
-        let other = if row.their_life == 0 { NO_RAIL } else { row.theirs };
-        let lost = Link::Lost { rail: rail.0, other, mine: row.life, yours: row.their_life };
+        let id = self.caps[usize::from(rail.0)].id;
+        let lost = Link::Lost { id, mine: row.life, yours: row.their_life };
         self.control(peer, &LinkHeader::new(lost), None);
     }
 }

@@ -114,6 +114,19 @@ impl Engine {
         }
         tracing::debug!(rail = rail.0, %fault, "fault");
         let Some(peer) = fault.peer else {
+            // All of the device's endpoints end; none of them by a good-bye.
+            let of: Vec<Peer> = self
+                .peers
+                .iter()
+                .filter(|(_, s)| s.rail(rail).is_some_and(|r| r.state != RailState::Closed))
+                .map(|(peer, _)| peer)
+                .collect();
+            for peer in of {
+                let row = self.peers.state(peer).rail_mut(rail);
+                row.fault.get_or_insert_with(|| Fault::rail(peer, fault.cause.clone()));
+                row.state = RailState::Failing;
+                self.refresh(peer);
+            }
             self.suspects.push(fault);
             return;
         };
@@ -150,11 +163,14 @@ impl Engine {
         if heals {
             self.lost.push((peer, rail));
         }
+        if was_up && !finalized && !broken {
+            self.tell_lost(rail, peer); // when there is a rail to tell it over
+        }
         match life {
             Life::Alive if broken => self.cut_off(peer, fault),
-            Life::Alive if !hope && reserve => self.reroute.push(peer),
+            // Who has left on one rail has left on all.
+            Life::Alive if !hope && reserve && !(finalized && was_up) => self.reroute.push(peer),
             Life::Alive if !hope => self.cut_off(peer, fault),
-            Life::Alive if was_up && !finalized => self.tell_lost(rail, peer),
             _ => {}
         }
     }

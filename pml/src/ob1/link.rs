@@ -6,11 +6,11 @@
 //!            |   0      4      8
 //!            | number | ack  |    the frame's number in its direction; the last number before which all have arrived here
 //!
-//!            0      1      2        4          6        8              12             16
-//!  LINK      | kind | what |  rail  |  other   | zero   |     mine      |     yours    |   16 bytes
+//!            0      1      2        4                   8              12             16
+//!  LINK      | kind | what |  rail  |       id         |     mine      |     yours    |   16 bytes
 //!            |  SEEN: nothing but `yours`, an ack. With a number: a place of a frame that is not needed any more
 //!            |  UP, on the rail itself: this is my rail number `rail`, in its life number `mine`
-//!            |  LOST: my rail `rail`, yours `other` (65535: not known), in my life `mine` or your life `yours` (0: not known), is lost
+//!            |  LOST: the rail that both call `id`, in my life `mine` of it or your life `yours` (0: not heard of), is lost
 //!
 //!            0      1      2        4              8              12             16
 //!  SPLIT     | kind | zero |  zero  |    number    |    offset    |    total     |   16 bytes
@@ -82,8 +82,7 @@ pub struct LinkHeader {
     kind: u8,
     what: u8,
     rail: U16,
-    other: U16,
-    zero: [u8; 2],
+    id: U32,
     mine: U32,
     yours: U32,
 }
@@ -94,31 +93,30 @@ pub struct LinkHeader {
 pub enum Link {
     Seen { ack: u32 },
     Up { rail: u16, life: u32 },
-    Lost { rail: u16, other: u16, mine: u32, yours: u32 },
+    Lost { id: u32, mine: u32, yours: u32 },
 }
 
 impl LinkHeader {
     /// A header that says so.
     #[must_use]
     pub const fn new(link: Link) -> Self {
-        let (what, rail, other, mine, yours) = match link {
+        let (what, rail, id, mine, yours) = match link {
             Link::Seen { ack } => (Word::Seen, 0, 0, 0, ack),
             Link::Up { rail, life } => (Word::Up, rail, 0, life, 0),
-            Link::Lost { rail, other, mine, yours } => (Word::Lost, rail, other, mine, yours),
+            Link::Lost { id, mine, yours } => (Word::Lost, 0, id, mine, yours),
         };
         LinkHeader {
             kind: LINK,
             what: what as u8,
             rail: U16::new(rail),
-            other: U16::new(other),
-            zero: [0; 2],
+            id: U32::new(id),
             mine: U32::new(mine),
             yours: U32::new(yours),
         }
     }
 
     pub(super) fn decode(&self, payload_len: u64) -> Result<Link, Malformed> {
-        let (rail, other) = (self.rail.get(), self.other.get());
+        let (rail, id) = (self.rail.get(), self.id.get());
         let (mine, yours) = (self.mine.get(), self.yours.get());
         if payload_len > 0 {
             return Err("payload of a LINK");
@@ -126,7 +124,7 @@ impl LinkHeader {
         match self.what {
             0 => Ok(Link::Seen { ack: yours }),
             1 if mine > 0 => Ok(Link::Up { rail, life: mine }),
-            2 => Ok(Link::Lost { rail, other, mine, yours }),
+            2 => Ok(Link::Lost { id, mine, yours }),
             _ => Err("what of a LINK"),
         }
     }
@@ -209,7 +207,7 @@ mod tests {
         let links = [
             Link::Seen { ack: 7 },
             Link::Up { rail: 3, life: 9 },
-            Link::Lost { rail: 1, other: NO_RAIL, mine: 4, yours: 0 },
+            Link::Lost { id: 0xABCD_1234, mine: 4, yours: 0 },
         ];
         for link in links {
             let header = LinkHeader::new(link);

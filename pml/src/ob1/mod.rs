@@ -136,6 +136,7 @@ impl<B: Btl> Ob1<B> {
         if let Some(limit) = self.engine.config.eager_limit {
             caps.eager_limit = caps.eager_limit.min(limit);
         }
+        caps.id = failover::rail_id(&btl.address());
         self.engine.caps.push(caps);
         self.rails.push(btl);
         rail

@@ -25,6 +25,8 @@ pub(super) struct RailCaps {
     pub get: bool,
     pub ordered: bool,
     pub lossless: bool,
+    /// The same at all processes for rails that reach each other.
+    pub id: u32,
     pub latency_ns: u32,
     pub bandwidth_mbs: u32,
     pub exclusivity: u32,
@@ -42,6 +44,7 @@ impl From<&Caps> for RailCaps {
             get: caps.get,
             ordered: caps.ordered,
             lossless: caps.lossless,
+            id: 0,
             latency_ns: caps.latency_ns,
             bandwidth_mbs: caps.bandwidth_mbs.max(1),
             exclusivity: caps.exclusivity,
@@ -100,6 +103,12 @@ pub(super) struct PeerRail {
     /// The other side's number of it, and of its life there (0: not heard yet).
     pub theirs: u16,
     pub their_life: u32,
+    /// Its next life here is one that the other side said is over.
+    pub doomed: bool,
+    /// The latest life there that was heard of, in whatever life here.
+    pub heard_life: u32,
+    /// The last of its lives there that the other side said is over.
+    pub lost_life: u32,
     /// The other side is to be told ours.
     pub hello: bool,
     /// Where it is connected to, if this side ever was told.
@@ -144,12 +153,15 @@ pub(super) struct Fast {
     pub rail: RailId,
 }
 
+impl Fast {
+    const NONE: Fast = Fast { short_below: 0, below: 0, rail: RailId(0) };
+}
+
 /// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
 pub(super) const ZCOPY_MIN: usize = 8 << 10;
 
 /// One peer.
 pub(super) struct PeerState {
-    pub fast: Fast,
     pub life: Life,
     /// [`add_peer`](super::Ob1::add_peer) was called, or the peer connected by itself.
     pub known: bool,
@@ -185,7 +197,6 @@ pub(super) struct PeerState {
 impl PeerState {
     pub fn new() -> Self {
         PeerState {
-            fast: Fast { short_below: 0, below: 0, rail: RailId(0) },
             life: Life::Alive,
             known: false,
             busy: false,
@@ -225,6 +236,9 @@ impl PeerState {
                 life: 0,
                 theirs: NO_RAIL,
                 their_life: 0,
+                doomed: false,
+                heard_life: 0,
+                lost_life: 0,
                 hello: false,
                 address: None,
             });
@@ -235,7 +249,7 @@ impl PeerState {
 
     /// Chooses the lane, and whether short messages may go by the fast path. To be called whenever a rail's state,
     /// the life of the peer, or what waits changes.
-    pub fn refresh(&mut self, caps: &[RailCaps]) {
+    pub fn refresh(&mut self, caps: &[RailCaps]) -> Fast {
         let up = |rail: RailId| self.rail(rail).is_some_and(|r| r.state == RailState::Up);
         if !self.lane.is_some_and(up) {
             let up = self.rails.iter().filter(|r| r.state == RailState::Up).map(|r| r.rail);
@@ -254,7 +268,6 @@ impl PeerState {
                 journal.rewind();
             }
         }
-        self.fast.below = 0;
         // Over a rail that can be lost, frames are kept, which takes the other way.
         let keeps = self.lane.is_some_and(|lane| !caps[usize::from(lane.0)].lossless);
         let waits = keeps || !self.pending.is_empty() || self.has_control();
@@ -264,8 +277,9 @@ impl PeerState {
             let below = caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1;
             let short_below = (caps.max_short + 1).saturating_sub(16).min(below);
             let clamp = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
-            self.fast = Fast { short_below: clamp(short_below), below: clamp(below), rail };
+            return Fast { short_below: clamp(short_below), below: clamp(below), rail };
         }
+        Fast::NONE
     }
 
     /// Whether messages to the peer may have to be sent again over another rail.
@@ -308,9 +322,12 @@ impl PeerState {
     }
 }
 
-/// All peers, by index. Grows with the highest that was ever named by a transport or a communicator.
+/// All peers, by index. Grows with the highest that was ever named by a transport or a communicator; of those that were not
+/// named themselves, it keeps a few bytes.
 pub(super) struct Peers {
-    states: Vec<PeerState>,
+    /// Apart, so that short messages read nothing else.
+    fast: Vec<Fast>,
+    states: Vec<Option<Box<PeerState>>>,
     /// Those with something to send.
     pub busy: Vec<Peer>,
 }
@@ -320,17 +337,28 @@ pub(super) const PEERS_MAX: usize = 1 << 24;
 
 impl Peers {
     pub const fn new() -> Self {
-        Peers { states: Vec::new(), busy: Vec::new() }
+        Peers { fast: Vec::new(), states: Vec::new(), busy: Vec::new() }
+    }
+
+    /// The way of short messages to a peer, if it was ever named.
+    #[inline]
+    pub fn fast(&self, peer: Peer) -> Option<Fast> {
+        self.fast.get(peer.index()).copied()
+    }
+
+    /// Sets it, for a peer that has a state.
+    pub fn set_fast(&mut self, peer: Peer, fast: Fast) {
+        self.fast[peer.index()] = fast;
     }
 
     #[inline]
     pub fn get(&self, peer: Peer) -> Option<&PeerState> {
-        self.states.get(peer.index())
+        self.states.get(peer.index())?.as_deref()
     }
 
     #[inline]
     pub fn get_mut(&mut self, peer: Peer) -> Option<&mut PeerState> {
-        self.states.get_mut(peer.index())
+        self.states.get_mut(peer.index())?.as_deref_mut()
     }
 
     /// The state of a peer, made if there is none.
@@ -339,13 +367,14 @@ impl Peers {
         if peer.index() >= self.states.len() {
             self.grow(peer);
         }
-        &mut self.states[peer.index()]
+        self.states[peer.index()].get_or_insert_with(|| Box::new(PeerState::new()))
     }
 
     #[cold]
     fn grow(&mut self, peer: Peer) {
         assert!(peer.index() < PEERS_MAX, "{peer} is beyond any job");
-        self.states.resize_with(peer.index() + 1, PeerState::new);
+        self.states.resize_with(peer.index() + 1, || None);
+        self.fast.resize(peer.index() + 1, Fast::NONE);
     }
 
     /// Puts a peer on the list of those with something to send.
@@ -357,6 +386,9 @@ impl Peers {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Peer, &PeerState)> {
-        (0..).map(Peer).zip(&self.states)
+        (0..)
+            .map(Peer)
+            .zip(&self.states)
+            .filter_map(|(peer, state)| Some((peer, state.as_deref()?)))
     }
 }

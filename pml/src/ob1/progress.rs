@@ -151,9 +151,12 @@ impl<B: Btl> Ob1<B> {
             let before = budget;
             let attempt = self.stream_out(key, &mut budget);
             done += before - budget;
+            if attempt == Attempt::Done {
+                continue;
+            }
+            // The next call goes on with the next message: no long one starves another. Or it waits for a rail.
+            self.engine.peers.state(peer).flows.push_back(key);
             if attempt == Attempt::Full {
-                // The next call goes on with the next message: no long one starves another.
-                self.engine.peers.state(peer).flows.push_back(key);
                 outcome = Attempt::Full;
                 if budget == 0 {
                     break;
@@ -330,8 +333,8 @@ impl<B: Btl> Ob1<B> {
                     }
                     Err((refused, _)) => {
                         engine.rmas.remove(wire::key(token.0).slot, Rma::vacant());
-                        if matches!(refused, Refused::NoRoom | Refused::Connecting) {
-                            return waiting(refused);
+                        if refused == Refused::NoRoom {
+                            return Attempt::Full;
                         }
                         // Never possible, or the rail is lost: fragments.
                         rdma.refused = true;
@@ -530,7 +533,7 @@ fn begin_write<B: Btl>(
         Err((refused, _)) => {
             rmas.remove(wire::key(token.0).slot, Rma::vacant());
             match refused {
-                Refused::NoRoom | Refused::Connecting => {
+                Refused::NoRoom => {
                     send.writes.push(write);
                     Err(None)
                 }

@@ -33,15 +33,15 @@ impl<B: Btl> Ob1<B> {
         let Some(member) = there.members.get_mut(dest as usize) else {
             return Err(PmlError::InvalidRank { rank: dest, size: size as u32 });
         };
-        let Some(state) = self.engine.peers.get_mut(member.peer) else { return Ok(false) };
-        if data.len() >= state.fast.below as usize || interrupted {
+        let Some(fast) = self.engine.peers.fast(member.peer) else { return Ok(false) };
+        if data.len() >= fast.below as usize || interrupted {
             return Ok(false);
         }
         let seq = member.next_seq as u16;
         let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
         let header = Match::new(kinds::MATCH, envelope);
-        let btl = &mut self.rails[usize::from(state.fast.rail.0)];
-        let sent = if data.len() < state.fast.short_below as usize {
+        let btl = &mut self.rails[usize::from(fast.rail.0)];
+        let sent = if data.len() < fast.short_below as usize {
             btl.send_short(member.peer, header.as_bytes(), data)
         } else {
             btl.send_bcopy(member.peer, header.as_bytes(), data.len(), |offset, piece| {

@@ -11,10 +11,11 @@ const CHUNK: usize = 64 << 10;
 
 /// The first byte that is no canary.
 fn first_other(bytes: &[u8]) -> Option<usize> {
-    let intact = |block: &[u8]| block == &[CANARY; 256][..block.len()];
-    let block = bytes.chunks(256).position(|block| !intact(block))?;
-    let at = bytes[block * 256..].iter().position(|&byte| byte != CANARY)?;
-    Some(block * 256 + at)
+    let (front, words, back) = (0, bytes.chunks_exact(256), bytes.len() / 256 * 256);
+    let block = words.clone().position(|block| block != [CANARY; 256]);
+    let from = block.map_or(back, |block| front + block * 256);
+    let at = bytes[from..].iter().position(|&byte| byte != CANARY)?;
+    Some(from + at)
 }
 
 /// A piece of the arena.
@@ -88,7 +89,10 @@ impl Arena {
             // Over what is still lent, the check jumps.
             let lent = self.lent.range((chunk, 0)..(chunk + 1, 0));
             let ends = lent.map(|(&(_, start), &len)| (start as usize, (start + len) as usize));
-            for (until, next) in ends.chain([(buffer.len(), buffer.len())]) {
+            // Nothing beyond the first unused bytes was ever handed out.
+            let last = chunk as usize + 1 == self.chunks.len();
+            let end = if last { buffer.len().min(self.used + 256) } else { buffer.len() };
+            for (until, next) in ends.chain([(end, end)]) {
                 if let Some(at) = first_other(&buffer.as_slice()[from..until]) {
                     return Some((chunk, from + at));
                 }

@@ -1,9 +1,10 @@
 //! The whole point-to-point stack in virtual time: many processes, random traffic, random deaths, one thread.
 //!
 //! Laws held after each step: 1 (each request ends once, with success or an error that is true), 2 (memory that no
-//! request uses is never written; checked in the end over everything), 3 (no panic, and no error between the
-//! living); in the end: 6 (order, by the oracle), all data bit-exact, nothing lost between the living, nothing
-//! pending with the dead once everybody knows, nothing outstanding in any transport.
+//! request uses was not written), 3 (no panic, and no error between the living), 5 (what a receiver has, its sender was
+//! not told to be revoked), 6 (order, by the oracle, among what was taken), all data bit-exact, control messages in order and
+//! once; in the end: nothing lost between the living, nothing pending with the dead once everybody knows, nothing outstanding in
+//! any transport, and everybody leaves in good order.
 #![allow(dead_code)] // the test and the program each use a part
 
 mod arena;
@@ -17,15 +18,17 @@ pub use plan::Plan;
 pub use sabotage::Sabotage;
 
 use arena::{Arena, Piece};
-use ironweave_btl::{FailureReport, Fault, Loopback, Peer};
+use ironweave_btl::{Cause, Loopback, Peer};
 use ironweave_btl_sim::{Chaos, RailModel, SimBtl, SimNet};
-use ironweave_pml::ob1::{CommId, CommSpec, Completion, Config, Ob1, PmlError, ReqId, Status};
+use ironweave_pml::ob1::{
+    CommId, CommSpec, Completion, Config, Ob1, PmlError, ReqId, Stats, Status,
+};
 use oracle::{Fate, MessageNumber, Oracle, ReceiveNumber};
 use rail::Rail;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sabotage::Saboteur;
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -66,6 +69,7 @@ struct Open {
     memory: Use,
     what: What,
     group: usize,
+    persistent: bool,
 }
 
 /// What an owner of an engine comes to know.
@@ -74,6 +78,10 @@ enum News {
     Dead(u32),
     /// It lives, but there is no way to it any more.
     Unreachable(u32),
+    /// It was cut off some time ago: is it still?
+    CutOff(u32),
+    /// Somebody revoked this group.
+    Revoked(usize),
 }
 
 /// A communicator as one process has it.
@@ -98,6 +106,9 @@ struct Process {
     news: Vec<(u64, News)>,
     known_dead: Vec<u32>,
     draining: bool,
+    departed: bool,
+    /// When lost rails are tried again.
+    heal_at: u64,
     rng: SmallRng,
 }
 
@@ -110,6 +121,11 @@ pub struct Summary {
     pub failed: usize,
     pub cancelled: usize,
     pub killed: usize,
+    pub revoked: usize,
+    pub controls: usize,
+    pub restarts: u64,
+    pub healed: u64,
+    pub parted: usize,
     pub virtual_ns: u64,
 }
 
@@ -123,14 +139,18 @@ pub struct World {
     addresses: Vec<Vec<ironweave_btl::Address>>,
     oracle: Oracle,
     dead: Vec<u32>,
-    /// Pairs of the living between which a rail was lost, the lower first.
+    /// Pairs of the living whose owners gave each other up, the lower first.
     apart: BTreeSet<(u32, u32)>,
-    /// Those of them whose owners give up.
-    parted: BTreeSet<(u32, u32)>,
     /// By process: whether it was killed.
     is_dead: Vec<bool>,
+    /// By group: whether somebody revoked it.
+    revoked: Vec<bool>,
+    /// By sender and receiver: control messages on their way.
+    controls: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
+    controls_taken: usize,
     busy: u32,
     draining: bool,
+    departing: bool,
 }
 
 type Verdict = Result<(), String>;
@@ -169,6 +189,8 @@ impl World {
                 news: Vec::new(),
                 known_dead: Vec::new(),
                 draining: false,
+                departed: false,
+                heal_at: 0,
                 rng: SmallRng::seed_from_u64(plan.seed << 20 ^ u64::from(me)),
             }));
             net.wake_at(Peer(me), 0);
@@ -188,6 +210,11 @@ impl World {
         for &(at, victim) in &plan.kills {
             net.wake_at(Peer(victim), at);
         }
+        for &(at, by, group) in &plan.revokes {
+            let process = processes[by as usize].as_mut().expect("nobody is dead yet");
+            process.news.push((at, News::Revoked(group)));
+            net.wake_at(Peer(by), at);
+        }
         World {
             net,
             processes,
@@ -196,10 +223,13 @@ impl World {
             oracle: Oracle::new(plan.seed),
             dead: Vec::new(),
             apart: BTreeSet::new(),
-            parted: BTreeSet::new(),
             is_dead: vec![false; plan.ranks as usize],
+            revoked: vec![false; plan.groups.len()],
+            controls: BTreeMap::new(),
+            controls_taken: 0,
             busy: plan.ranks,
             draining: false,
+            departing: false,
             plan,
         }
     }
@@ -220,14 +250,43 @@ impl World {
                     return Err(String::from("it never comes to rest"));
                 }
             }
-            if self.draining {
+            if self.departing {
                 break;
+            }
+            if self.draining {
+                self.judge()?;
+                self.depart()?;
+                continue;
             }
             // Nothing will happen any more by itself. What is left of the script waits for receives that the script
             // never posts.
             self.start_draining();
         }
-        self.judge()
+        for process in self.processes.iter_mut().flatten() {
+            for fault in process.engine.suspects() {
+                let known = fault.peer.is_some_and(|p| self.is_dead[p.index()]);
+                if fault.cause != Cause::Finalized && !known && !self.plan.losses {
+                    return Err(format!("process {} takes a good-bye for {fault}", process.me));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of all: everybody has nothing left to say, and leaves.
+    fn depart(&mut self) -> Verdict {
+        self.departing = true;
+        for process in self.processes.iter_mut().flatten() {
+            let unflushed = process.engine.unflushed();
+            if unflushed > 0 {
+                return Err(format!("process {} has {unflushed} frames left to say", process.me));
+            }
+        }
+        for process in self.processes.iter_mut().flatten() {
+            process.departed = true;
+            process.engine.depart();
+        }
+        Ok(())
     }
 
     fn start_draining(&mut self) {
@@ -281,7 +340,19 @@ impl World {
         let mut process = self.processes[me as usize].take().expect("looked at above");
         let verdict = self.live(&mut process, now);
         self.processes[me as usize] = Some(process);
+        let verdict = verdict.and_then(|()| self.check_memory(me));
         verdict.map_err(|why| format!("process {me} at {now} ns: {why}"))
+    }
+
+    /// Law 2, after each step of this process: nobody else can write its memory unseen by it for long.
+    fn check_memory(&self, me: u32) -> Verdict {
+        let Some(process) = &self.processes[me as usize] else { return Ok(()) };
+        match process.arena.disturbed() {
+            Some((chunk, at)) => {
+                Err(format!("memory was written that no request uses: chunk {chunk}, byte {at}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Has `process` called at `at`, unless it is called before anyway.
@@ -300,15 +371,26 @@ impl World {
         while at < process.news.len() {
             if process.news[at].0 <= now {
                 let (_, news) = process.news.swap_remove(at);
-                self.hear(process, news);
+                self.hear(process, news)?;
             } else {
                 at += 1;
             }
+        }
+        if process.engine.has_lost_rails() && !process.departed {
+            if now >= process.heal_at {
+                process.engine.heal();
+                process.heal_at = now + 100_000 + process.rng.random_range(0..100_000);
+            }
+            self.wake(process, process.heal_at);
         }
         for _ in 0..4 {
             if process.engine.progress() == 0 {
                 break;
             }
+        }
+        self.take_controls(process)?;
+        if process.departed {
+            return Ok(());
         }
         if process.engine.has_suspects() {
             self.judge_suspects(process)?;
@@ -360,7 +442,7 @@ impl World {
         }
     }
 
-    fn hear(&mut self, process: &mut Process, news: News) {
+    fn hear(&mut self, process: &mut Process, news: News) -> Verdict {
         match news {
             News::Dead(peer) => {
                 process.known_dead.push(peer);
@@ -370,46 +452,86 @@ impl World {
                 process.known_dead.push(peer);
                 process.engine.unreachable(Peer(peer));
             }
+            News::CutOff(peer) => {
+                if process.engine.is_cut_off(Peer(peer)) && !self.is_dead[peer as usize] {
+                    self.part(process, peer)?;
+                }
+            }
+            News::Revoked(group) => self.revoke(process, group),
         }
+        Ok(())
+    }
+
+    /// A process comes to know that a group is revoked, and if it is the first, everybody else does, some time.
+    fn revoke(&mut self, process: &mut Process, group: usize) {
+        let comm = process.comms.iter().find(|comm| comm.group == group);
+        process.engine.revoke_comm(comm.expect("a member").id);
+        if std::mem::replace(&mut self.revoked[group], true) {
+            return;
+        }
+        let now = self.net.now_ns();
+        for &member in &self.plan.groups[group] {
+            if let Some(other) = &mut self.processes[member as usize] {
+                let at = now + other.rng.random_range(0..=self.plan.spread_ns);
+                other.news.push((at, News::Revoked(group)));
+                self.net.wake_at(Peer(member), at);
+            }
+        }
+    }
+
+    /// Control messages arrive in order and once.
+    fn take_controls(&mut self, process: &mut Process) -> Verdict {
+        while let Some((Peer(from), bytes)) = process.engine.take_control() {
+            let way = self.controls.get_mut(&(from, process.me));
+            let want = way.and_then(VecDeque::pop_front);
+            if want.as_deref() != Some(&bytes) {
+                return Err(format!("a control message of {from} that is not the next one"));
+            }
+            self.controls_taken += 1;
+        }
+        Ok(())
     }
 
     fn are_apart(&self, a: u32, b: u32) -> bool {
         self.apart.contains(&(a.min(b), a.max(b)))
     }
 
-    /// A rail between the living was lost. Their owners give up on each other, each in its time.
-    fn part(&mut self, process: &mut Process, peer: u32) {
+    /// No rail between the living came back in time. Their owners give each other up, each in its time.
+    fn part(&mut self, process: &mut Process, peer: u32) -> Verdict {
         let me = process.me;
-        self.apart.insert((me.min(peer), me.max(peer)));
-        if !self.parted.insert((me.min(peer), me.max(peer))) {
-            return;
+        if !self.apart.insert((me.min(peer), me.max(peer))) {
+            return Ok(());
         }
         let now = self.net.now_ns();
-        let at = now + process.rng.random_range(0..=self.plan.spread_ns);
-        process.news.push((at, News::Unreachable(peer)));
-        self.net.wake_at(Peer(me), at);
+        self.hear(process, News::Unreachable(peer))?;
         if let Some(other) = &mut self.processes[peer as usize] {
             let at = now + other.rng.random_range(0..=self.plan.spread_ns);
             other.news.push((at, News::Unreachable(me)));
             self.net.wake_at(Peer(peer), at);
         }
+        Ok(())
     }
 
     fn judge_suspects(&mut self, process: &mut Process) -> Verdict {
         let suspects: Vec<_> = process.engine.suspects().collect();
         for fault in suspects {
             let Some(Peer(peer)) = fault.peer else {
+                if self.plan.losses {
+                    continue;
+                }
                 return Err(format!("suspects a device: {fault}"));
             };
             if !self.is_dead[peer as usize] {
                 if !self.plan.losses || fault.is_proof() {
                     return Err(format!("suspects the living: {fault}"));
                 }
-                self.part(process, peer);
+                let at = self.net.now_ns() + self.plan.patience_ns;
+                process.news.push((at, News::CutOff(peer)));
+                self.net.wake_at(Peer(process.me), at);
                 continue;
             }
             if fault.is_proof() && !process.known_dead.contains(&peer) {
-                self.hear(process, News::Dead(peer));
+                self.hear(process, News::Dead(peer))?;
             }
         }
         Ok(())
@@ -428,6 +550,9 @@ impl World {
                 }
                 Some(completion) => {
                     let open = process.open.swap_remove(at);
+                    if open.persistent {
+                        process.engine.request_free(request);
+                    }
                     self.complete(process, open, completion)?;
                     // Law 1: a name that ended is not known any more.
                     match process.engine.test(request) {
@@ -459,18 +584,10 @@ impl World {
 
     fn complete(&mut self, process: &mut Process, open: Open, completion: Completion) -> Verdict {
         let Completion { status, result } = completion;
-        if self.plan.losses
-            && let Err(PmlError::RailLost(Fault { peer: Some(peer), .. })) = &result
-        {
-            // One rail of several: the message is lost, at both ends, and the two go on.
-            self.apart.insert((process.me.min(peer.0), process.me.max(peer.0)));
-        }
+        let revoked = self.revoked[open.group];
         let lost = |error: &PmlError| match error {
             PmlError::Unreachable(peer) => self.are_apart(process.me, peer.0),
-            // The first of the dead's rails to fall silent, before anybody knows of the death.
-            PmlError::RailLost(Fault { peer: Some(peer), .. }) => {
-                self.plan.losses || self.is_dead[peer.index()]
-            }
+            PmlError::Revoked => revoked,
             _ => false,
         };
         let members = &self.plan.groups[open.group];
@@ -486,6 +603,9 @@ impl World {
                 match result {
                     Ok(()) => self.oracle.messages[message as usize].sent = true,
                     Err(PmlError::ProcFailed { rank }) if members[rank as usize] == to => {}
+                    Err(PmlError::Revoked) if revoked => {
+                        self.oracle.revoked(message)?;
+                    }
                     Err(error) if lost(&error) => {}
                     other => return Err(format!("a send to {to} ended with {other:?}")),
                 }
@@ -610,12 +730,6 @@ impl World {
                     process.open.len()
                 ));
             }
-            if let Some((chunk, offset)) = process.arena.disturbed() {
-                return Err(format!(
-                    "memory of process {} was written that no request uses: chunk {chunk}, byte {offset}",
-                    process.me
-                ));
-            }
             let out = self.net.outstanding(Peer(process.me));
             let registered = self.net.registrations(Peer(process.me));
             if out + registered > 0 {
@@ -625,13 +739,20 @@ impl World {
                 ));
             }
             let stats = process.engine.stats();
-            if stats.malformed + stats.overflowed > 0 {
+            let odd = !self.plan.errors && stats.malformed > 0;
+            if odd || stats.overflowed > 0 {
                 return Err(format!("process {} says {stats:?}", process.me));
             }
         }
         let alive = |process: u32| !self.is_dead[process as usize];
         let apart = |a: u32, b: u32| self.are_apart(a, b);
-        self.oracle.judge(alive, apart)?;
+        for (&(from, to), left) in &self.controls {
+            if !left.is_empty() && alive(from) && alive(to) && !apart(from, to) {
+                return Err(format!("{} control messages of {from} to {to} are lost", left.len()));
+            }
+        }
+        let revoked = |group: u16| self.revoked[usize::from(group)];
+        self.oracle.judge(alive, apart, revoked)?;
         match self.oracle.unmatched_synchronous(alive, apart) {
             Some(message) => Err(format!("{message:?} is complete, but nobody received it")),
             None => Ok(()),
@@ -647,8 +768,17 @@ impl World {
             failed: fates(Fate::Failed),
             cancelled: fates(Fate::Cancelled),
             killed: self.dead.len(),
+            revoked: self.revoked.iter().filter(|revoked| **revoked).count(),
+            controls: self.controls_taken,
+            restarts: self.stats(|stats| stats.restarts),
+            healed: self.stats(|stats| stats.healed),
+            parted: self.apart.len(),
             virtual_ns: self.net.now_ns(),
         }
+    }
+
+    fn stats(&self, of: impl Fn(Stats) -> u64) -> u64 {
+        self.processes.iter().flatten().map(|process| of(process.engine.stats())).sum()
     }
 
     fn dump(&self) -> String {
@@ -660,7 +790,7 @@ impl World {
             let _ = writeln!(out, "process {}, knows of {:?}:", process.me, process.known_dead);
             let _ = process.engine.dump(&mut out);
         }
-        out.truncate(6_000);
+        out.truncate(60_000);
         out
     }
 }
@@ -673,6 +803,8 @@ pub fn is_seen(kind: Sabotage, seed: u64) -> Option<bool> {
     plan.chaos = false;
     plan.kills.clear();
     plan.cuts.clear();
+    plan.revokes.clear();
+    (plan.losses, plan.errors) = (false, false);
     let done = Rc::new(Cell::new(false));
     let world = World::with(plan, |me, rail| match me {
         0 => Rail::Sabotaged(rail, Saboteur::new(kind, 1 + seed as u32 % 7, Rc::clone(&done))),
@@ -686,14 +818,7 @@ pub fn is_seen(kind: Sabotage, seed: u64) -> Option<bool> {
 pub fn run(seed: u64, ranks: u32, operations: u32, losses: bool) -> Result<Summary, String> {
     let mut plan = Plan::new(seed, ranks, operations);
     plan.chaos |= losses;
-    plan.losses = losses;
-    if losses {
-        // Both ends see a lost rail. Where one does not, it has to be told over another rail, by frames that OB1 does
-        // not have yet (seed 002 §8).
-        for model in &mut plan.rails {
-            model.caps.failure_report = FailureReport::Prompt;
-        }
-    }
+    plan.losses |= losses;
     let chaos = plan.chaos;
     let also = if losses { " --losses" } else { "" };
     let world = move || World::new(plan).run();

@@ -15,8 +15,14 @@ pub struct Plan {
     pub operations: u32,
     pub rails: Vec<RailModel>,
     pub chaos: bool,
-    /// Rails between the living are lost, too.
+    /// Rails between the living are lost, too, and heal.
     pub losses: bool,
+    /// Operations fail by themselves, done or not, and frames come twice or late.
+    pub errors: bool,
+    /// Groups that a process revokes: when, and who.
+    pub revokes: Vec<(u64, u32, usize)>,
+    /// How long an owner waits for a peer that is cut off, before it gives it up.
+    pub patience_ns: u64,
     /// Communicators; each process is in a few.
     pub groups: Vec<Group>,
     pub kills: Vec<(u64, u32)>,
@@ -106,14 +112,41 @@ impl Plan {
             }
         }
         let spread_ns = 1 << rng.random_range(10..21);
-        let chaos = rng.random_range(0..3) == 0;
+        let losses = rng.random();
+        let errors = losses && rng.random();
+        let chaos = losses || rng.random_range(0..3) == 0;
+        // Mostly long enough for a rail to heal, sometimes not.
+        let patience_ns = if rng.random_range(0..3) == 0 { 300_000 } else { 30_000_000 };
+        if losses {
+            for _ in 0..rng.random_range(0..1 + ranks / 50) {
+                let at = rng.random_range(0..length_ns);
+                let (a, b) = (rng.random_range(0..ranks), rng.random_range(0..ranks));
+                let rail = rng.random_range(0..rails.len()) as u16;
+                let fault = match rng.random_range(0..3) {
+                    0 => SimFault::Device(Peer(a), rail),
+                    1 => SimFault::Break(Peer(a), Peer(b), rail),
+                    _ => SimFault::Cut(Peer(a), Peer(b), Some(rail)),
+                };
+                cuts.push((at, fault));
+                cuts.push((at + rng.random_range(0..20_000_000), SimFault::Heal));
+            }
+        }
+        let mut revokes = Vec::new();
+        for _ in 0..rng.random_range(0..2 + groups.len() / 20) {
+            let group = rng.random_range(0..groups.len());
+            let by = groups[group][rng.random_range(0..groups[group].len())];
+            revokes.push((rng.random_range(0..length_ns), by, group));
+        }
         Plan {
             seed,
             ranks,
             operations,
             rails,
             chaos,
-            losses: false,
+            losses,
+            errors,
+            revokes,
+            patience_ns,
             groups,
             kills,
             cuts,
@@ -125,6 +158,13 @@ impl Plan {
 
     pub fn chaos_plan(&self, process: u32, rail: usize) -> ChaosPlan {
         let benign = ChaosPlan::benign(self.seed ^ u64::from(process) << 8 ^ rail as u64);
-        if self.losses { ChaosPlan { lose_rail: 2, losses_max: 2, ..benign } } else { benign }
+        if !self.losses {
+            return benign;
+        }
+        let losses = ChaosPlan { lose_rail: 2, lose_device: 1, losses_max: 2, ..benign };
+        if !self.errors {
+            return losses;
+        }
+        ChaosPlan { error_before: 10, error_after: 10, duplicate: 10, stale: 500, ..losses }
     }
 }

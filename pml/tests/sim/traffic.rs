@@ -3,7 +3,9 @@
 use super::oracle::{Fate, Message, Receive};
 use super::{LONGEST, Open, Process, TAGS, Use, Verdict, What, World};
 use ironweave_btl::Peer;
-use ironweave_pml::ob1::{Buffer, CommId, Mode, Payload, PmlError, Source, Started, TagMatch};
+use ironweave_pml::ob1::{
+    Buffer, CONTROL_MAX, CommId, Mode, Payload, PmlError, Source, Started, TagMatch,
+};
 use rand::{Rng, rngs::SmallRng};
 
 impl World {
@@ -12,7 +14,8 @@ impl World {
         let at = process.rng.random_range(0..process.comms.len());
         let (group, comm) = (process.comms[at].group, process.comms[at].id);
         match process.rng.random_range(0..100) {
-            0..46 => self.send(process, group, comm),
+            0..6 => self.send_control(process, group),
+            6..46 => self.send(process, group, comm),
             46..88 => self.recv(process, group, comm),
             88..93 => self.probe(process, group, comm),
             93..97 => self.mprobe(process, group, comm),
@@ -25,6 +28,30 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    fn knows_revoked(&self, process: &Process, comm: CommId) -> bool {
+        process.engine.is_revoked(comm)
+    }
+
+    /// A message of the control plane to somebody.
+    fn send_control(&mut self, process: &mut Process, group: usize) -> Verdict {
+        let members = &self.plan.groups[group];
+        let to = members[process.rng.random_range(0..members.len())];
+        if !process.engine.knows_peer(Peer(to))
+            && process.engine.add_peer(Peer(to), &self.addresses[to as usize]).is_err()
+        {
+            return Ok(()); // the next send will say whether that is right
+        }
+        let len = match process.rng.random_range(0..10) {
+            0 => process.rng.random_range(0..=CONTROL_MAX),
+            _ => process.rng.random_range(0..100),
+        };
+        let bytes: Vec<u8> = (0..len).map(|_| process.rng.random()).collect();
+        let sent = process.engine.send_control(Peer(to), &bytes);
+        sent.map_err(|error| format!("a control message to {to} was refused: {error}"))?;
+        self.controls.entry((process.me, to)).or_default().push_back(bytes);
+        Ok(())
     }
 
     fn length(&self, rng: &mut SmallRng) -> usize {
@@ -55,6 +82,8 @@ impl World {
         let mode = match process.rng.random_range(0..10) {
             0..6 => Mode::Standard,
             6..8 => Mode::Synchronous,
+            // The promise that a receive is posted is told only where it can be seen: in the process itself.
+            8 if to != process.me => Mode::Ready,
             _ => Mode::Buffered,
         };
         let tag = process.rng.random_range(0..TAGS);
@@ -73,6 +102,7 @@ impl World {
             number: self.oracle.next_number(to, process.me, group as u16),
             synchronous: mode == Mode::Synchronous,
             sent: false,
+            revoked: false,
             taken_by: None,
         };
         let bytes = self.oracle.content(&message);
@@ -88,7 +118,23 @@ impl World {
                 Payload::List(pieces.iter().map(|&piece| process.arena.source(piece)).collect())
             }
         };
+        if self.knows_revoked(process, comm) {
+            let refused = process.engine.send(comm, mode, &payload, dest as u32, tag);
+            self.retire(process, &memory);
+            return match refused {
+                Err(PmlError::Revoked) => Ok(()),
+                other => Err(format!("a send on a revoked communicator: {other:?}")),
+            };
+        }
         let number = self.oracle.send(message);
+        if process.rng.random_range(0..8) == 0 {
+            let request = process.engine.send_init(comm, mode, payload, dest as u32, tag);
+            let request = request.map_err(|error| format!("send_init: {error}"))?;
+            process.engine.start(request).map_err(|error| format!("start: {error}"))?;
+            let what = What::Send(number);
+            process.open.push(Open { request, memory, what, group, persistent: true });
+            return Ok(());
+        }
         match process.engine.send(comm, mode, &payload, dest as u32, tag) {
             Ok(Started::Done) => {
                 self.oracle.messages[number as usize].sent = true;
@@ -96,7 +142,8 @@ impl World {
                 Ok(())
             }
             Ok(Started::Pending(request)) => {
-                process.open.push(Open { request, memory, what: What::Send(number), group });
+                let what = What::Send(number);
+                process.open.push(Open { request, memory, what, group, persistent: false });
                 Ok(())
             }
             Err(error) => Err(format!("a send to {to} was refused: {error}")),
@@ -124,17 +171,29 @@ impl World {
         let blocking = process.rng.random_range(0..5) == 0;
         let memory = Self::memory(process, capacity);
         let into = Self::buffer(process, &memory);
+        let revoked = self.knows_revoked(process, comm);
+        let persistent = !blocking && !revoked && process.rng.random_range(0..8) == 0;
         let posted = if blocking {
             process.engine.recv_blocking(comm, into, source, tag)
+        } else if persistent {
+            let request = process.engine.recv_init(comm, into, source, tag);
+            request.and_then(|request| process.engine.start(request).map(|()| request))
         } else {
             process.engine.recv(comm, into, source, tag)
         };
-        let request = posted.map_err(|error| format!("a receive was refused: {error}"))?;
+        let request = match posted {
+            Err(PmlError::Revoked) if revoked => {
+                self.retire(process, &memory);
+                return Ok(());
+            }
+            Ok(_) if revoked => return Err(String::from("posted on a revoked communicator")),
+            posted => posted.map_err(|error| format!("a receive was refused: {error}"))?,
+        };
         let receive =
             Receive { comm: group as u16, at: process.me, from, tag: wanted, fate: Fate::Open };
         let receive = self.oracle.post(receive);
         let what = What::Recv { receive, capacity, blocking, cancelled: false };
-        process.open.push(Open { request, memory, what, group });
+        process.open.push(Open { request, memory, what, group, persistent });
         Ok(())
     }
 
@@ -171,6 +230,7 @@ impl World {
             {
                 Ok(())
             }
+            PmlError::Revoked if self.revoked[group] => Ok(()),
             other => Err(format!("a probe ended with {other}")),
         }
     }
@@ -194,7 +254,7 @@ impl World {
                 };
                 let receive = self.oracle.post(receive);
                 let what = What::Recv { receive, capacity, blocking: false, cancelled: false };
-                process.open.push(Open { request, memory, what, group });
+                process.open.push(Open { request, memory, what, group, persistent: false });
                 Ok(())
             }
             Err(error) => self.probe_failed(process, group, &error),

@@ -217,8 +217,15 @@ impl<B: Btl> Chaos<B> {
             sink.fault(fault.clone());
             let peers: Vec<u32> = self.peers.keys().copied().collect();
             for peer in peers {
-                if self.peers[&peer].told != Told::Closed {
-                    self.lose(Peer(peer), &fault, false, sink);
+                // Those whose owner does not know yet that they are up are told one by one, in their turn.
+                match self.peers[&peer].told {
+                    Told::Closed => {}
+                    _ if self.state(Peer(peer)) == EndpointState::Failing => {}
+                    Told::Up => self.lose(Peer(peer), &fault, false, sink),
+                    Told::Connecting => {
+                        let fault = Fault::rail(Peer(peer), fault.cause.clone());
+                        self.lose(Peer(peer), &fault, true, sink);
+                    }
                 }
             }
         }
