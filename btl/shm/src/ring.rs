@@ -407,10 +407,17 @@ impl Writer {
         self.shared.settle();
     }
 
-    /// Claims the line of the next record, for an answer that is about to be written: what the way to the reader's cache
-    /// takes passes while the question is being read.
+    /// Whether lines come from the reader's cache slowly.
     #[inline(always)]
-    pub(crate) fn claim_for_answer(&self) {
+    pub(crate) fn is_far(&self) -> bool {
+        self.distance.streamed_from() != usize::MAX
+    }
+
+    /// Claims the line of the next record, which is about to be written. For far readers, when a question came that may
+    /// be answered: what the way to the reader's cache takes passes while it is being read. A near reader, who looks at
+    /// that line all the time, would have it back before it is written.
+    #[inline(always)]
+    pub(crate) fn claim_next(&self) {
         self.shared.claim(self.at(self.pos), 1);
     }
 

@@ -669,9 +669,10 @@ impl Btl for Shm {
             if incoming.reader.is_ready()
                 && let Some(Some(outgoing)) = self.tx.get_mut(peer.index())
                 && outgoing.answers
+                && outgoing.writer.is_far()
             {
                 outgoing.answers = false;
-                outgoing.writer.claim_for_answer();
+                outgoing.writer.claim_next();
             }
             let mut taken = 0;
             let end = loop {
