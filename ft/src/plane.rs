@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// Nanoseconds since an origin that the owner chooses.
 pub type Nanos = u64;
 
+/// Transient groups whose end is remembered.
+const GONE_MAX: usize = 256;
+
 /// What can be set. The defaults are right unless measured otherwise.
 #[derive(Clone, Copy, Hash, Debug)]
 pub struct PlaneConfig {
@@ -185,6 +188,8 @@ pub struct Plane {
     comms: Vec<Comm>,
     /// The latest epoch in which each id was in use here.
     latest: Vec<(u16, u16)>,
+    /// Transient groups that ended last.
+    gone: VecDeque<CommKey>,
     /// Messages for communicators that do not exist here yet, in order.
     early: VecDeque<(CommKey, u32, Frame)>,
     early_bytes: usize,
@@ -197,7 +202,7 @@ pub struct Plane {
 /// The state that decides what a plane will do: all but its counters and the time.
 impl std::hash::Hash for Plane {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.me, self.fenced, &self.notices, &self.comms, &self.latest).hash(state);
+        (self.me, self.fenced, &self.notices, &self.comms, &self.latest, &self.gone).hash(state);
         (&self.early, &self.pieces, &self.out.effects).hash(state);
     }
 }
@@ -218,6 +223,7 @@ impl Plane {
             notices: Notices::new(me, size),
             comms: Vec::new(),
             latest: Vec::new(),
+            gone: VecDeque::new(),
             early: VecDeque::new(),
             early_bytes: 0,
             pieces: BTreeMap::new(),
@@ -244,6 +250,7 @@ impl Plane {
         self.comms.reserve_exact(1);
         self.comms.insert(at, comm);
         match self.latest.binary_search_by_key(&key.cid, |entry| entry.0) {
+            _ if key.is_transient() => {}
             Ok(at) if newer(key.epoch, self.latest[at].1) => self.latest[at].1 = key.epoch,
             Ok(_) => {}
             Err(at) => self.latest.insert(at, (key.cid, key.epoch)),
@@ -384,6 +391,13 @@ impl Plane {
         self.find(key).ok().map(|at| self.comms[at].group())
     }
 
+    /// Whether a transient group has ended here, or is about to.
+    #[must_use]
+    pub fn has_ended(&self, key: CommKey) -> bool {
+        self.gone.contains(&key)
+            || self.find(key).is_ok_and(|at| !matches!(self.comms[at].life, Life::Here))
+    }
+
     /// The processes of the job that are known to have failed.
     #[must_use]
     pub fn dead(&self) -> &RankSet {
@@ -522,7 +536,8 @@ impl Plane {
     /// A message for a communicator that is not here: not yet, or not any more.
     fn unknown(&mut self, key: CommKey, from: u32, message: &Message, bytes: &[u8]) {
         let latest = self.latest.binary_search_by_key(&key.cid, |entry| entry.0);
-        if latest.is_ok_and(|at| !newer(key.epoch, self.latest[at].1)) {
+        let over = latest.is_ok_and(|at| !newer(key.epoch, self.latest[at].1));
+        if over || self.gone.contains(&key) {
             self.out.counters.stale += 1;
             if let Message::Gather { seq: CLOSE, .. } = message {
                 self.out.send(from, &closed(key));
@@ -539,7 +554,13 @@ impl Plane {
     fn drop_if_closed(&mut self, at: usize) {
         let comm = &self.comms[at];
         if matches!(comm.life, Life::Closed(_)) && !comm.is_revoked(Scope::Collectives) {
-            self.comms.remove(at);
+            let key = self.comms.remove(at).key;
+            if key.is_transient() {
+                self.gone.push_back(key);
+                if self.gone.len() > GONE_MAX {
+                    self.gone.pop_front();
+                }
+            }
         }
     }
 }

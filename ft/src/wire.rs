@@ -68,6 +68,18 @@ pub struct CommKey {
     pub epoch: u16,
 }
 
+impl CommKey {
+    /// Ids from here on name groups without a communicator, which live as long as one operation and take their epochs in no
+    /// order: nothing but their own end makes a message about one stale.
+    pub const TRANSIENT: u16 = 3 << 14;
+
+    /// Whether it names such a group.
+    #[must_use]
+    pub const fn is_transient(self) -> bool {
+        self.cid >= Self::TRANSIENT
+    }
+}
+
 /// What a revoke notice ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scope {

@@ -2,6 +2,7 @@
 //!
 //! Knows no clock, thread, socket or file; is handed the time and what is known of failures. One thread at a time.
 
+use crate::assembly::{SUMMONS, Transients};
 use crate::attributes::{Attributes, Keyvals};
 use crate::comm::{self, Communicator, Interruption, Table};
 use crate::identity::{Identity, Ids};
@@ -57,6 +58,7 @@ pub struct Core<B: Btl> {
     pub(crate) by_cid: BTreeMap<u16, CommHandle>,
     pub(crate) ids: Ids,
     pub(crate) tasks: Tasks,
+    pub(crate) transients: Transients,
     pub(crate) world: CommHandle,
     /// Processes that are known for sure to have failed.
     pub(crate) known: BTreeSet<u32>,
@@ -104,6 +106,7 @@ impl<B: Btl> Core<B> {
             by_cid: BTreeMap::new(),
             ids: Ids::default(),
             tasks: Tasks::default(),
+            transients: Transients::default(),
             world: CommHandle::NONE,
             known: BTreeSet::new(),
             fresh: Vec::new(),
@@ -193,7 +196,10 @@ impl<B: Btl> Core<B> {
         for _ in 0..ROUNDS {
             let mut round = 0;
             while let Some((peer, frame)) = self.pml.take_control() {
-                self.plane.receive(peer.0, &frame, now);
+                match frame.first() {
+                    Some(&SUMMONS) => self.on_summons(peer, &frame, now),
+                    _ => self.plane.receive(peer.0, &frame, now),
+                }
                 round += 1;
             }
             if self.plane.next_deadline().is_some_and(|deadline| deadline <= now) {

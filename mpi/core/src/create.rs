@@ -15,7 +15,7 @@ use crate::attributes::Attributes;
 use crate::comm::{Communicator, Info};
 use crate::core::Decision;
 use crate::gather::{Ballot, Ballots, Gather};
-use crate::identity::{Identity, Offer, Refusal, Round, WINDOWS, outcome};
+use crate::identity::{Identity, Offer, ROUNDS, Refusal, Round, Search, outcome};
 use crate::lane::Purpose;
 use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError, Group};
@@ -105,11 +105,11 @@ impl Creation {
                         let told = core.contribute(self.parent, purpose, refusal, false, now);
                         return Some(Err(told.err().unwrap_or(wrong)));
                     }
-                    let window = there.window;
+                    let search = self.search(there);
                     there.lane(purpose).agreeing = true;
                     let is_member = matches!(self.making, Making::Shrink)
                         || self.members(there, core.me.0, &[]).is_some();
-                    let offer = is_member.then(|| core.ids.offer(window));
+                    let offer = is_member.then(|| core.ids.offer(search));
                     // Who is not a member of what is made has nothing against any id.
                     let mut mine = offer.map_or_else(Offer::of_others, Offer::contribution);
                     if purpose == Purpose::Recover {
@@ -153,7 +153,8 @@ impl Creation {
         };
         there.lane(purpose).agreeing = false;
         let wanted = if self.makes_inter(there) { 2 } else { 1 };
-        let round = outcome(decision.flag, decision.highest, there.window, wanted);
+        let window = self.search(there).window;
+        let round = outcome(decision.flag, decision.highest, window, wanted);
         // Somebody died, or it became known, during the round: the next one starts with that knowledge.
         let late = matches!(self.making, Making::Shrink) && !decision.acknowledged;
         let round = if late && matches!(round, Round::Chosen(_)) { Round::Again } else { round };
@@ -168,9 +169,8 @@ impl Creation {
         match round {
             Round::Again => None,
             Round::Next => {
-                there.window = (there.window + 1) % WINDOWS;
                 self.tried += 1;
-                (self.tried == WINDOWS).then_some(Err(CoreError::Exhausted("communicator ids")))
+                (self.tried == ROUNDS).then_some(Err(CoreError::Exhausted("communicator ids")))
             }
             Round::Refused(Refusal::Unsound) => {
                 Some(Err(CoreError::Argument("another member could not take part in the creation")))
@@ -187,8 +187,12 @@ impl Creation {
                 there.closed.get_or_insert_with(|| error.clone());
                 Some(Err(error))
             }
-            Round::Chosen(_) if members.is_none() => Some(Ok(Output::Comm(None))),
+            Round::Chosen(_) if members.is_none() => {
+                there.window = window;
+                Some(Ok(Output::Comm(None)))
+            }
             Round::Chosen(chosen) => {
+                there.window = window;
                 let made = members.map(|members| self.establish(core, &chosen, members, now));
                 made.map(|made| made.map(|comm| Output::Comm(Some(comm))))
             }
@@ -213,6 +217,11 @@ impl Creation {
             None => there.info = None,
         }
         Ok(comm)
+    }
+
+    /// Where this round looks for ids.
+    fn search(&self, parent: &Communicator) -> Search {
+        Search::new(parent.window, parent.identity.number(), self.tried)
     }
 
     fn makes_inter(&self, parent: &Communicator) -> bool {

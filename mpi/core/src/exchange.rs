@@ -6,7 +6,7 @@
 
 use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{Btl, Peer};
-use ironweave_coll::{Call, CollError, Context, Memory, Operation, Poll, Reduction};
+use ironweave_coll::{Call, CollError, Context, Memory, Operation, Poll};
 use ironweave_pml::ob1::Ob1;
 
 /// One collective operation with its buffers.
@@ -25,13 +25,12 @@ impl Exchange {
         call: &Call,
         send: Vec<u8>,
         recv: Vec<u8>,
-        reduction: Option<&Reduction>,
     ) -> Result<Self, CollError> {
         let (send, recv) = (OwnedBuffer::from(send), OwnedBuffer::from(recv));
         // SAFETY: both buffers are kept beside the operation, unread and unwritten until its run is over (`take` asks for
         // `over`), and never freed if it is not (`drop`).
         let memory = unsafe { Memory { send: send.send_region(), recv: recv.recv_region() } };
-        let operation = Some(context.start(call, memory, reduction)?);
+        let operation = Some(context.start(call, memory, None)?);
         Ok(Exchange { operation, send: Some(send), recv: Some(recv), over: false })
     }
 

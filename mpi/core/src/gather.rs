@@ -7,7 +7,7 @@ use crate::comm::Communicator;
 use crate::exchange::{Exchange, Step};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
-use ironweave_coll::{Call, CollError, Elements, Op, Reduction, Root, Type};
+use ironweave_coll::{Call, CollError, Root};
 use ironweave_ft::Nanos;
 
 /// What one member says.
@@ -79,32 +79,23 @@ impl Gather {
     /// Begins it, in the communicator's order of collectives. Without `own` the own group's ballots are not wanted on an
     /// inter-communicator.
     pub fn start(comm: &mut Communicator, ballot: Ballot, own: bool) -> Result<Gather, CoreError> {
-        let (size, rank) = (comm.group.len() as usize, comm.rank as usize);
+        let (size, rank) = (comm.group.len() as usize, comm.rank);
         let there = comm.peers().len() as usize;
         let inter = comm.remote.is_some();
         let first = comm.joined.process(0) == comm.group.process(0);
         let context = &mut comm.collectives;
         let mut start = |role| {
-            // The union of everybody's ballot, each in its place.
-            let union = |count| Call::Allreduce {
-                elements: Elements { count, extent: 1, commutative: true },
-                in_place: false,
-            };
             let bcast = |root, len| Call::Bcast { root, len };
             let root = if rank == 0 { Root::Me } else { Root::Other };
             let (call, send, recv) = match role {
-                // Both groups have to give the same number of elements.
                 Role::All => {
-                    let len = LEN * size.max(there);
-                    let mut send = vec![0; len];
-                    send[LEN * rank..][..LEN].copy_from_slice(&ballot.encode());
-                    (union(len), send, vec![0; len])
+                    let all = Call::Allgather { len: LEN, block: LEN, in_place: false };
+                    (all, ballot.encode().to_vec(), vec![0; LEN * there])
                 }
                 Role::Return => (bcast(root, LEN * there), Vec::new(), vec![0; LEN * there]),
                 Role::Own => (bcast(Root::Rank(0), LEN * size), Vec::new(), vec![0; LEN * size]),
             };
-            let reduction = Reduction::new(Op::Bor, Type::U8)?;
-            let exchange = Exchange::start(context, &call, send, recv, Some(&reduction))?;
+            let exchange = Exchange::start(context, &call, send, recv)?;
             Ok(Part { exchange, role })
         };
         let roles: &[Role] = match (inter && own, first) {
@@ -149,9 +140,8 @@ impl Gather {
             let bytes = exchange.take();
             match role {
                 Role::All if self.inter => {
-                    let count = core.comms.any(comm).map_or(0, |there| there.peers().len());
-                    self.remote = bytes[..LEN * count as usize].to_vec();
-                    self.ballots.remote = Ballot::decode_all(&self.remote);
+                    self.ballots.remote = Ballot::decode_all(&bytes);
+                    self.remote = bytes;
                 }
                 Role::All | Role::Own => self.ballots.own = Ballot::decode_all(&bytes),
                 Role::Return => {}

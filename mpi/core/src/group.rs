@@ -160,6 +160,25 @@ impl Group {
         self.0.runs.iter().flat_map(|run| run.process..run.end())
     }
 
+    /// The members as (first process, how many), in the order of ranks.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.0.runs.iter().map(|run| (run.process, run.len))
+    }
+
+    /// The group of these runs of processes of a job of `size`, if it is one.
+    pub(crate) fn from_runs(runs: &[(u32, u32)], size: u32) -> Option<Group> {
+        let mut builder = Builder::default();
+        for &(process, len) in runs {
+            if process.checked_add(len)? > size || builder.len.checked_add(len)? > size {
+                return None;
+            }
+            builder.push(process, len);
+        }
+        let group = builder.build();
+        group.check_distinct().ok()?;
+        Some(group)
+    }
+
     /// The members of `self`, then those of `other` that are not among them.
     #[must_use]
     pub fn union(&self, other: &Group) -> Group {

@@ -3,7 +3,8 @@
 //! Seed 000, "Changing CID algorithms": every rank proposes one *or many* ids that are free at it, a reduction finds one that is
 //! free everywhere, the epoch is folded into the confirmation, "ideally in a combined fashion". Here a member offers all
 //! free ids of a *window* as bits, and nothing else may have them until the outcome is known, so the bitwise AND over the
-//! members confirms as it chooses; the maximum of the first epochs that are unused at each member comes with it (law 4). The
+//! members confirms as it chooses (creations that meet in one window in different orders get different ids: each offers a
+//! random half of it, by its parent, and goes on to windows in an order of its own); the maximum of the first epochs that are unused at each member comes with it (law 4). The
 //! reduction is an agreement, so all members learn the same, whoever dies (law 7).
 //!
 //! ```text
@@ -23,8 +24,9 @@ pub(crate) const CIDS: u16 = 1 << 14;
 const WINDOW: u16 = 60;
 /// Lives of an id. Half of what fits: whoever compares two epochs modulo 2^16 never errs about which is later.
 const EPOCHS: u16 = 1 << 15;
-/// How many windows there are.
-pub(crate) const WINDOWS: u16 = CIDS / WINDOW;
+/// How many windows there are: a prime, so that steps of any length come by all of them.
+pub(crate) const WINDOWS: u16 = 271;
+const _: () = assert!(WINDOWS * WINDOW <= CIDS);
 
 const WILLING: u64 = 1 << 60;
 const OPEN: u64 = 1 << 61;
@@ -39,6 +41,36 @@ pub(crate) struct Ids {
     taken: BTreeMap<u16, u64>,
     /// The first unused epoch of ids that were used before; [`EPOCHS`] when there is none left.
     next_epoch: BTreeMap<u16, u16>,
+}
+
+/// Where a creation looks for ids in one round; the same at all members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Search {
+    pub window: u16,
+    mask: u64,
+}
+
+/// Rounds after which a creation has looked everywhere.
+pub(crate) const ROUNDS: u16 = 2 * WINDOWS;
+
+impl Search {
+    /// Round `round` of a creation known by `salt`, of which the first looks at `window`.
+    pub const fn new(window: u16, salt: u64, round: u16) -> Search {
+        let step = 1 + mix(salt) % (WINDOWS as u64 - 1);
+        let window = ((window as u64 + round as u64 * step) % WINDOWS as u64) as u16;
+        // After all windows the other halves.
+        let half = mix(salt ^ (round % WINDOWS) as u64);
+        let mask = if round < WINDOWS { half } else { !half };
+        Search { window, mask: mask & IDS }
+    }
+}
+
+/// Mixes a number well: the finalizer of splitmix64.
+pub(crate) const fn mix(number: u64) -> u64 {
+    let mut word = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 /// What this process offers in one round.
@@ -102,9 +134,8 @@ impl Ids {
     }
 
     /// Offers what is free in a window. It stays reserved until [`settle`](Ids::settle).
-    pub fn offer(&mut self, window: u16) -> Offer {
-        let window = window % WINDOWS;
-        let mut bits = !self.taken.get(&window).copied().unwrap_or(0) & IDS;
+    pub fn offer(&mut self, Search { window, mask }: Search) -> Offer {
+        let mut bits = !self.taken.get(&window).copied().unwrap_or(0) & mask;
         let mut epoch = 0;
         let first = window * WINDOW;
         for (&cid, &next) in self.next_epoch.range(first..first + WINDOW) {
@@ -123,6 +154,18 @@ impl Ids {
     pub fn settle(&mut self, offer: Offer, chosen: &[Identity]) {
         let kept = chosen.iter().fold(0, |kept, id| kept | 1 << (id.cid % WINDOW));
         self.untake(offer.window, offer.bits & !kept);
+    }
+}
+
+impl Identity {
+    /// The window that its id is in.
+    pub const fn window(self) -> u16 {
+        self.cid / WINDOW
+    }
+
+    /// As a number.
+    pub const fn number(self) -> u64 {
+        (self.cid as u64) << 16 | self.epoch as u64
     }
 }
 
@@ -166,7 +209,7 @@ pub(crate) fn outcome(flag: u64, epoch: u64, window: u16, wanted: usize) -> Roun
     // Nobody offers an id with a higher one.
     let epoch = epoch.min(u64::from(EPOCHS) - 1) as u16;
     let free = (0..WINDOW).filter(|at| flag & 1 << at != 0);
-    let first = window % WINDOWS * WINDOW;
+    let first = window * WINDOW;
     let chosen: Vec<_> = free.take(wanted).map(|at| Identity { cid: first + at, epoch }).collect();
     if chosen.len() == wanted { Round::Chosen(chosen) } else { Round::Next }
 }
@@ -193,12 +236,14 @@ mod tests {
                 }
                 ids
             }).collect();
-            let mut window = 0;
+            let mut tried = 0;
             let chosen = loop {
-                let offers: Vec<Offer> = members.iter_mut().map(|ids| ids.offer(window)).collect();
+                let search = Search::new(0, 7, tried);
+                let window = search.window;
+                let offers: Vec<Offer> = members.iter_mut().map(|ids| ids.offer(search)).collect();
                 let flag = offers.iter().fold(!0, |flag, offer| flag & offer.contribution().flag);
                 // Another creation of the same process gets nothing of what is offered.
-                prop_assert_eq!(members[0].offer(window).bits, 0);
+                prop_assert_eq!(members[0].offer(search).bits, 0);
                 let epoch = offers.iter().map(|offer| offer.contribution().highest).max().unwrap_or(0);
                 let round = outcome(flag, epoch, window, wanted);
                 let chosen = if let Round::Chosen(chosen) = &round { &chosen[..] } else { &[] };
@@ -209,7 +254,7 @@ mod tests {
                     Round::Chosen(chosen) => break chosen,
                     other => prop_assert_eq!(other, Round::Next),
                 }
-                window += 1;
+                tried += 1;
             };
             prop_assert_eq!(chosen.len(), wanted);
             for &Identity { cid, epoch } in &chosen {
@@ -222,10 +267,25 @@ mod tests {
         }
     }
 
+    const ALL: Search = Search { window: 0, mask: IDS };
+
+    #[test]
+    fn a_search_comes_by_every_id() {
+        for salt in 0..20 {
+            let mut seen = BTreeMap::new();
+            for round in 0..ROUNDS {
+                let Search { window, mask } = Search::new(5, salt, round);
+                *seen.entry(window).or_insert(0) |= mask;
+            }
+            assert_eq!(seen.len(), usize::from(WINDOWS));
+            assert!(seen.values().all(|&mask| mask == IDS));
+        }
+    }
+
     #[test]
     fn who_refuses_is_heard_and_the_worst_reason_counts() {
         let mut ids = Ids::default();
-        let offer = ids.offer(0);
+        let offer = ids.offer(ALL);
         let with = |others: &[Refusal]| {
             let flag = others
                 .iter()
@@ -243,7 +303,7 @@ mod tests {
         let mut ids = Ids::default();
         ids.take(3);
         ids.release(Identity { cid: 3, epoch: EPOCHS - 1 });
-        let offer = ids.offer(0);
+        let offer = ids.offer(ALL);
         assert_eq!((offer.bits, offer.epoch), (IDS & !(1 << 3), 0));
         ids.settle(offer, &[]);
         assert!(ids.taken.is_empty());

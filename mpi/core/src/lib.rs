@@ -12,6 +12,7 @@
 //! is called back.
 
 mod agree;
+mod assembly;
 mod attributes;
 mod collective;
 mod comm;
@@ -25,7 +26,9 @@ mod failure;
 mod gather;
 mod group;
 mod identity;
+mod intercomm;
 mod lane;
+mod letter;
 mod task;
 
 pub use attributes::{Attributes, CopyFn, DeleteFn, Keyval, Keyvals, Value};

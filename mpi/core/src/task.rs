@@ -4,8 +4,10 @@
 //! (law 1), and its outcome is kept until somebody takes it or says that nobody will.
 
 use crate::agree::Agreement;
+use crate::assembly::Assembly;
 use crate::collective::Collective;
 use crate::create::Creation;
+use crate::intercomm::Introduction;
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
 use ironweave_ft::Nanos;
@@ -40,6 +42,8 @@ pub(crate) enum Task {
     Agreement(Agreement),
     Collective(Collective),
     Creation(Box<Creation>),
+    Assembly(Box<Assembly>),
+    Introduction(Box<Introduction>),
 }
 
 impl Task {
@@ -51,6 +55,8 @@ impl Task {
                 Some(done.map(|()| Output::Done))
             }
             Task::Creation(task) => task.step(me, core, now),
+            Task::Assembly(task) => task.step(core, now),
+            Task::Introduction(task) => task.step(core, now),
         }
     }
 
@@ -59,6 +65,8 @@ impl Task {
             Task::Agreement(_) => "agreement",
             Task::Collective(_) => "collective",
             Task::Creation(_) => "creation",
+            Task::Assembly(_) => "creation by a group",
+            Task::Introduction(_) => "creation of an inter-communicator",
         }
     }
 }
@@ -93,6 +101,21 @@ impl Tasks {
         self.active.is_empty()
     }
 
+    fn add(&mut self, state: State, on: CommHandle) -> TaskId {
+        let slot = match self.vacant.pop() {
+            Some(at) => {
+                let slot = &mut self.slots[at as usize];
+                (slot.state, slot.detached, slot.on) = (state, false, on);
+                at
+            }
+            None => {
+                self.slots.push(Slot { generation: 0, state, detached: false, on });
+                self.slots.len() as u32 - 1
+            }
+        };
+        TaskId { slot, generation: self.slots[slot as usize].generation }
+    }
+
     fn get(&mut self, id: TaskId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(id.slot as usize)?;
         (slot.generation == id.generation && !matches!(slot.state, State::Vacant)).then_some(slot)
@@ -112,22 +135,15 @@ impl<B: Btl> Core<B> {
         if let Ok(comm) = self.comms.any_mut(on) {
             comm.users += 1;
         }
-        let state = State::Running(task);
-        let tasks = &mut self.tasks;
-        let slot = match tasks.vacant.pop() {
-            Some(at) => {
-                let slot = &mut tasks.slots[at as usize];
-                (slot.state, slot.detached, slot.on) = (state, false, on);
-                at
-            }
-            None => {
-                tasks.slots.push(Slot { generation: 0, state, detached: false, on });
-                tasks.slots.len() as u32 - 1
-            }
-        };
-        tasks.active.push(slot);
+        let id = self.tasks.add(State::Running(task), on);
+        self.tasks.active.push(id.slot);
         self.restless = true;
-        TaskId { slot, generation: self.tasks.slots[slot as usize].generation }
+        id
+    }
+
+    /// A task that is over already.
+    pub(crate) fn spawn_over(&mut self, on: CommHandle, outcome: Outcome) -> TaskId {
+        self.tasks.add(State::Over(outcome), on)
     }
 
     /// The outcome of a task; `None` while it is under way. After an answer the task is gone.

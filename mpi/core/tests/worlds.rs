@@ -63,3 +63,17 @@ fn with_deaths_nothing_hangs_and_all_see_the_same() {
     let all = worlds(TEST, plans);
     assert!(all.killed > 100 && all.errors > 100);
 }
+
+#[test]
+fn hundreds_of_ranks_recover() {
+    const TEST: &str = "hundreds_of_ranks_recover";
+    let plans = (0..budget()).map(|seed| Plan::new(TEST, seed, 200, 2, 4));
+    let all = worlds(TEST, plans);
+    assert!(all.killed > 0);
+}
+
+#[test]
+fn a_world_replays_exactly() {
+    let plan = || Plan::new("a_world_replays_exactly", 2, 16, 3, 3);
+    assert_eq!(run(plan()).expect("the laws hold"), run(plan()).expect("the laws hold"));
+}

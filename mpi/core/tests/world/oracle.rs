@@ -19,6 +19,8 @@ impl Instance {
     pub fn new(core: &Stack, comm: CommHandle, kind: usize, number: u32) -> Self {
         let (cid, epoch) = core.identity(comm).expect("a communicator in use");
         let first = core.group(comm).ok().and_then(|group| group.process(0)).unwrap_or(u32::MAX);
+        let other = core.remote_group(comm).ok().flatten().and_then(|group| group.process(0));
+        let first = first.min(other.unwrap_or(u32::MAX));
         Instance { comm: (cid, epoch, first), kind, number }
     }
 
@@ -30,7 +32,16 @@ impl Instance {
 
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = ["creation", "collective", "recovery"].get(self.kind).unwrap_or(&"?");
+        let kinds = [
+            "creation",
+            "collective",
+            "recovery",
+            "creation by members",
+            "",
+            "of an inter",
+            "meeting",
+        ];
+        let kind = kinds.get(self.kind).unwrap_or(&"?");
         let (cid, epoch, first) = self.comm;
         write!(f, "{kind} {} on {cid}.{epoch} of {first} …", self.number)
     }
@@ -48,6 +59,9 @@ struct Agreement {
     outcome: Option<(u64, Option<CoreError>)>,
 }
 
+/// An identity, and the first process that has it.
+type Named = ((u16, u16), Option<u32>);
+
 pub struct Oracle {
     alive: Vec<bool>,
     creations: BTreeMap<Instance, Creation>,
@@ -55,6 +69,8 @@ pub struct Oracle {
     entered: BTreeMap<Instance, BTreeSet<u32>>,
     /// Who has an identity: which creation made it, and for whom.
     identities: BTreeMap<(u16, u16), Vec<(Instance, Group)>>,
+    /// The two groups of inter-communicators.
+    pairs: BTreeMap<Named, (Group, Group)>,
     errors: usize,
 }
 
@@ -66,6 +82,7 @@ impl Oracle {
             agreements: BTreeMap::new(),
             entered: BTreeMap::new(),
             identities: BTreeMap::new(),
+            pairs: BTreeMap::new(),
             errors: 0,
         }
     }
@@ -104,9 +121,11 @@ impl Oracle {
         }
         let identity = core.identity(*comm).map_err(|error| error.to_string())?;
         let same = self.identities.entry(identity).or_default();
+        let inter = core.remote_group(*comm).map_err(|error| error.to_string())?.is_some();
         for (other, members) in same.iter() {
-            if *other == instance && *members == group {
-                return Ok(());
+            // Both groups of an inter-communicator have its identity.
+            if *other == instance && (*members == group || inter) {
+                continue;
             }
             if !members.intersection(&group).is_empty() {
                 return Err(format!(
@@ -114,8 +133,42 @@ impl Oracle {
                 ));
             }
         }
-        same.push((instance, group));
+        if !same.contains(&(instance.clone(), group.clone())) {
+            same.push((instance, group));
+        }
         Ok(())
+    }
+
+    /// The groups of an inter-communicator are apart, and both sides see the same two.
+    pub fn joined(&mut self, core: &Stack, inter: CommHandle) -> Result<(), String> {
+        let text = |error: CoreError| error.to_string();
+        let group = core.group(inter).map_err(text)?.clone();
+        let remote = core.remote_group(inter).map_err(text)?.ok_or("it is an intra")?.clone();
+        if !group.intersection(&remote).is_empty() {
+            return Err(format!("{group:?} and {remote:?} overlap"));
+        }
+        let identity = core.identity(inter).map_err(text)?;
+        let pair =
+            if group.process(0) < remote.process(0) { (group, remote) } else { (remote, group) };
+        let key = (identity, pair.0.process(0).or(pair.1.process(0)));
+        let known = self.pairs.entry(key).or_insert_with(|| pair.clone());
+        if *known == pair { Ok(()) } else { Err(format!("{known:?} elsewhere, {pair:?} here")) }
+    }
+
+    /// The merged communicator has the group that was not high first.
+    pub fn merged(
+        &self,
+        core: &Stack,
+        inter: CommHandle,
+        merged: CommHandle,
+        half: u32,
+    ) -> Result<(), String> {
+        let text = |error: CoreError| error.to_string();
+        let group = core.group(inter).map_err(text)?;
+        let remote = core.remote_group(inter).map_err(text)?.ok_or("it is an intra")?;
+        let expected = if half == 0 { group.union(remote) } else { remote.union(group) };
+        let merged = core.group(merged).map_err(text)?;
+        if *merged == expected { Ok(()) } else { Err(format!("merged to {merged:?}")) }
     }
 
     pub fn entered(&mut self, me: u32, instance: &Instance) {

@@ -34,6 +34,10 @@ pub enum Op {
     SplitShared,
     /// Of the ranks that are no multiple of this.
     Create(u32),
+    /// As `Create`, by the members alone.
+    CreateGroup(u32),
+    /// Two halves meet in an inter-communicator, which is duplicated, split, shrunk and merged.
+    Inter,
     /// By this rank. The others learn of it. Not when the block is done again.
     Revoke(u32),
 }
@@ -100,7 +104,7 @@ impl Plan {
     }
 
     fn operation(rng: &mut SmallRng, ranks: u32) -> Op {
-        match rng.random_range(0..12) {
+        match rng.random_range(0..16) {
             0 => Op::Barrier,
             1 => Op::Bcast { root: rng.random_range(0..ranks), len: 1 << rng.random_range(0..14) },
             2 | 3 => Op::Allreduce { count: 1 << rng.random_range(0..10) },
@@ -108,7 +112,9 @@ impl Plan {
             7 => Op::DupMany(rng.random_range(2..5)),
             8 | 9 => Op::Split(rng.random_range(1..6)),
             10 => Op::SplitShared,
-            _ => Op::Create(rng.random_range(2..5)),
+            11 => Op::Create(rng.random_range(2..5)),
+            12 | 13 => Op::CreateGroup(rng.random_range(2..5)),
+            _ => Op::Inter,
         }
     }
 
@@ -156,7 +162,17 @@ enum Stage {
     Running(Box<Running>),
     Agreeing(Vec<(TaskId, Instance)>),
     Shrinking(TaskId, Instance),
+    Meeting(Meeting, TaskId, Instance),
     Over,
+}
+
+/// How far two halves are, and what they have made.
+struct Meeting {
+    step: usize,
+    half: u32,
+    local: CommHandle,
+    inter: CommHandle,
+    made: Vec<CommHandle>,
 }
 
 pub struct Program {
@@ -189,6 +205,9 @@ impl fmt::Debug for Program {
                 format!("agreeing {:?}", tasks.iter().map(|t| &t.1).collect::<Vec<_>>())
             }
             Stage::Shrinking(_, instance) => format!("shrinking {instance:?}"),
+            Stage::Meeting(meeting, _, instance) => {
+                format!("meeting {}: {instance:?}", meeting.step)
+            }
             Stage::Over => String::from("over"),
         };
         write!(f, "block {} operation {}, error {:?}: {stage}", self.block, self.op, self.error)
@@ -297,6 +316,13 @@ impl Program {
                     }
                     self.agreed(core, oracle, tasks, now)?;
                 }
+                Stage::Meeting(meeting, task, instance) => {
+                    let Some(outcome) = core.test(task) else {
+                        self.stage = Stage::Meeting(meeting, task, instance);
+                        return Ok(steps);
+                    };
+                    self.met(core, oracle, meeting, instance, outcome, now)?;
+                }
                 Stage::Shrinking(task, instance) => {
                     let Some(outcome) = core.test(task) else {
                         self.stage = Stage::Shrinking(task, instance);
@@ -356,6 +382,29 @@ impl Program {
                 core.isplit(current, colour, key, now).map(|task| vec![task])
             }
             Op::SplitShared => core.isplit_shared(current, true, 0, now).map(|task| vec![task]),
+            Op::Inter => {
+                let half = u32::from(rank % 3 == 0);
+                let task = core.isplit(current, Some(half), 0, now);
+                let task = task.map_err(|error| error.to_string())?;
+                let instance = self.instance(core, 0);
+                let (local, inter) = (CommHandle::NONE, CommHandle::NONE);
+                let meeting = Meeting { step: 0, half, local, inter, made: Vec::new() };
+                self.stage = Stage::Meeting(meeting, task, instance);
+                return Ok(());
+            }
+            Op::CreateGroup(every) => {
+                let ranks: Vec<u32> = (0..size).filter(|rank| rank % every != 0).collect();
+                let group = core.group(current).and_then(|group| Ok(group.incl(&ranks)?));
+                let group = group.map_err(|error| error.to_string())?;
+                let task = core.icreate_group(current, &group, 7, now);
+                let task = task.map_err(|error| error.to_string())?;
+                // Who is no member may not even call; its outcome is nobody's.
+                let number = (self.block * 100 + self.op) as u32;
+                let kind = if group.contains(self.me) { 3 } else { 4 };
+                self.stage =
+                    Stage::Creating(vec![(task, Instance::new(core, current, kind, number))]);
+                return Ok(());
+            }
             Op::Create(every) => {
                 let ranks: Vec<u32> = (0..size).filter(|rank| rank % every != 0).collect();
                 let group = core.group(current).and_then(|group| Ok(group.incl(&ranks)?));
@@ -407,6 +456,88 @@ impl Program {
         }
         self.think(now);
         Ok(())
+    }
+
+    /// One step of a meeting is over; begins the next.
+    fn met(
+        &mut self,
+        core: &mut Stack,
+        oracle: &mut Oracle,
+        mut meeting: Meeting,
+        instance: Instance,
+        outcome: Result<Output, CoreError>,
+        now: u64,
+    ) -> Result<(), String> {
+        oracle.made(self.me, core, instance, &outcome)?;
+        let made = match outcome {
+            Ok(Output::Comm(Some(comm))) => {
+                meeting.made.push(comm);
+                comm
+            }
+            Ok(Output::Comm(None)) => CommHandle::NONE,
+            Ok(other) => return Err(format!("a creation brings {other:?}")),
+            Err(error) => {
+                self.part(core, meeting)?;
+                self.failed(core, error, now)?;
+                self.think(now);
+                return Ok(());
+            }
+        };
+        let text = |error: CoreError| error.to_string();
+        let (inter, nothing) = (meeting.inter, Ok(Attributes::default()));
+        meeting.step += 1;
+        let instance = |core: &Stack, number| Instance::new(core, inter, 5, number);
+        let (task, instance) = match meeting.step {
+            1 => {
+                meeting.local = made;
+                let group = core.group(self.current).map_err(text)?;
+                let other = (0..group.len()).find(|rank| u32::from(rank % 3 == 0) != meeting.half);
+                let Some(other) = other else {
+                    // All are in one half.
+                    self.part(core, meeting)?;
+                    self.think(now);
+                    return Ok(());
+                };
+                let peer = Some((self.current, other));
+                let task = core.iintercomm_create(made, 0, peer, 9, now).map_err(text)?;
+                let number = (self.block * 100 + self.op) as u32;
+                (task, Instance::new(core, self.current, 6, number))
+            }
+            2 => {
+                meeting.inter = made;
+                oracle.joined(core, made)?;
+                let task = core.idup(made, nothing, None, now).map_err(text)?;
+                (task, Instance::new(core, made, 5, 0))
+            }
+            3 => {
+                oracle.joined(core, made)?;
+                let rank = core.rank(inter).map_err(text)?;
+                let task = core.isplit(inter, Some(rank % 2), -(rank as i32), now).map_err(text)?;
+                (task, instance(core, 1))
+            }
+            4 => {
+                if made != CommHandle::NONE {
+                    oracle.joined(core, made)?;
+                }
+                (core.ishrink(inter, now).map_err(text)?, instance(core, 2))
+            }
+            5 => {
+                oracle.joined(core, made)?;
+                (core.imerge(inter, meeting.half == 1, now).map_err(text)?, instance(core, 3))
+            }
+            _ => {
+                oracle.merged(core, inter, made, meeting.half)?;
+                self.part(core, meeting)?;
+                self.think(now);
+                return Ok(());
+            }
+        };
+        self.stage = Stage::Meeting(meeting, task, instance);
+        Ok(())
+    }
+
+    fn part(&mut self, core: &mut Stack, meeting: Meeting) -> Result<(), String> {
+        meeting.made.into_iter().try_for_each(|comm| core.free(comm)).map_err(|e| e.to_string())
     }
 
     fn reduce_part(&mut self, core: &mut Stack, part: CommHandle, now: u64) -> Result<(), String> {
