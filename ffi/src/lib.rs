@@ -10,6 +10,7 @@ pub mod fd;
 pub mod hwloc;
 pub mod interfaces;
 pub mod library;
+pub mod ofi;
 pub mod probe;
 pub mod system;
 

@@ -1,8 +1,9 @@
 //! Opens the transports that the parameters select, and decides how a process waits.
 
-use crate::rails::Rail;
+use crate::rails::{Net, Rail};
 use crate::{Error, Result};
 use ironweave_btl::{Loopback, Peer};
+use ironweave_btl_ofi::{Ofi, OfiConfig};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
 use ironweave_ft::PlaneConfig;
@@ -28,9 +29,21 @@ pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
     if selected.allows("shm") && job.local_ranks().nth(1).is_some() {
         pml.add_btl(Rail::Shm(Box::new(shm(job)?)));
     }
+    if selected.names("ofi") && job.size() > 1 {
+        match ofi(job) {
+            Ok(rails) => {
+                rails.into_iter().for_each(|rail| {
+                    pml.add_btl(Rail::Net(Box::new(Net::Ofi(rail))));
+                });
+            }
+            // tcp reaches whom it would have reached.
+            Err(error) if selected.allows("tcp") => tracing::warn!(%error, "going on without ofi"),
+            Err(error) => return Err(error),
+        }
+    }
     if selected.allows("tcp") && job.size() > 1 {
         for rail in tcp(job)? {
-            pml.add_btl(Rail::Tcp(Box::new(rail)));
+            pml.add_btl(Rail::Net(Box::new(Net::Tcp(rail))));
         }
     }
     Ok(pml)
@@ -92,6 +105,26 @@ pub(crate) fn tcp_config(job: &Job) -> Result<TcpConfig> {
         rcvbuf: size("btl_tcp_rcvbuf"),
         ..TcpConfig::default()
     })
+}
+
+fn ofi(job: &Job) -> Result<Vec<Ofi>> {
+    let params = job.params();
+    let config = OfiConfig {
+        me: Peer(job.rank()),
+        secret: job.secret(),
+        job: job.id().to_owned(),
+        include: params.list("btl_ofi_provider_include").to_vec(),
+        exclude: params.list("btl_ofi_provider_exclude").to_vec(),
+        domains: params.list("btl_ofi_domain_include").to_vec(),
+        rails: params.number("btl_ofi_rails") as usize,
+        eager: params.number("btl_ofi_frame_size") as usize,
+        window: params.number("btl_ofi_window") as usize,
+        peers: job.size() as usize,
+        connect_timeout: params.duration("btl_ofi_connect_timeout"),
+        peer_timeout: params.duration("btl_ofi_peer_timeout"),
+        ..OfiConfig::default()
+    };
+    Ofi::open_all(&config).map_err(|error| Error::Transport(error.to_string()))
 }
 
 /// How many ranks of this host there are for each core that they share, rounded up.

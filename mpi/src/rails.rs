@@ -5,118 +5,126 @@ use ironweave_btl::{
     RemoteKey, Residue, RmaDescriptor, Sink,
     memory::{RecvRegion, SendRegion},
 };
+use ironweave_btl_ofi::Ofi;
 use ironweave_btl_shm::Shm;
 use ironweave_btl_tcp::Tcp;
 use std::sync::Arc;
 
-/// One opened transport of any component.
+/// One opened transport of any component. Two levels: the branch of the fast ones stays what it is however many networks
+/// there are, and a network's microseconds do not notice a second.
 pub enum Rail {
     /// `self`.
     Loopback(Box<Loopback>),
     /// `shm`.
     Shm(Box<Shm>),
-    /// `tcp`: one interface and link.
-    Tcp(Box<Tcp>),
+    /// A network.
+    Net(Box<Net>),
 }
 
-/// Calls the same method on whichever transport it is.
-macro_rules! each {
-    ($rail:expr, $btl:ident => $call:expr) => {
-        match $rail {
-            Rail::Shm($btl) => $call,
-            Rail::Tcp($btl) => $call,
-            Rail::Loopback($btl) => $call,
+/// One opened transport to other hosts.
+#[allow(clippy::large_enum_variant)] // a handful, each in a box of its own
+pub enum Net {
+    /// `tcp`: one interface and link.
+    Tcp(Tcp),
+    /// `ofi`: one domain of a libfabric provider.
+    Ofi(Ofi),
+}
+
+/// The contract, carried out by whichever variant it is.
+macro_rules! one_of {
+    ($name:ident: $($variant:ident)*) => {
+        impl Btl for $name {
+            fn caps(&self) -> &Caps {
+                match self { $($name::$variant(btl) => btl.caps(),)* }
+            }
+
+            fn address(&self) -> Address {
+                match self { $($name::$variant(btl) => btl.address(),)* }
+            }
+
+            fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
+                match self { $($name::$variant(btl) => btl.connect(peer, address),)* }
+            }
+
+            #[inline]
+            fn state(&self, peer: Peer) -> EndpointState {
+                match self { $($name::$variant(btl) => btl.state(peer),)* }
+            }
+
+            #[inline]
+            fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
+                match self { $($name::$variant(btl) => btl.send_short(peer, header, payload),)* }
+            }
+
+            #[inline]
+            fn send_bcopy<P>(
+                &mut self,
+                peer: Peer,
+                header: &[u8],
+                len: usize,
+                pack: P,
+            ) -> Result<(), Refused>
+            where
+                P: FnMut(usize, &mut [u8]),
+            {
+                match self { $($name::$variant(btl) => btl.send_bcopy(peer, header, len, pack),)* }
+            }
+
+            fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
+                match self { $($name::$variant(btl) => btl.send_zcopy(descriptor),)* }
+            }
+
+            fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+                match self { $($name::$variant(btl) => btl.rma(descriptor),)* }
+            }
+
+            fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+                match self { $($name::$variant(btl) => btl.register_source(region),)* }
+            }
+
+            fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
+                match self { $($name::$variant(btl) => btl.register_target(region),)* }
+            }
+
+            fn deregister(&mut self, key: &RemoteKey) {
+                match self { $($name::$variant(btl) => btl.deregister(key),)* };
+            }
+
+            #[inline]
+            fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+                match self { $($name::$variant(btl) => btl.progress(sink),)* }
+            }
+
+            fn arm(&mut self) -> Armed {
+                match self { $($name::$variant(btl) => btl.arm(),)* }
+            }
+
+            fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+                match self { $($name::$variant(btl) => btl.invalidate(peer, residue, sink),)* };
+            }
+
+            fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+                match self { $($name::$variant(btl) => btl.exclude(peer, residue, sink),)* };
+            }
+
+            fn unflushed(&self) -> usize {
+                match self { $($name::$variant(btl) => btl.unflushed(),)* }
+            }
+
+            fn depart(&mut self) {
+                match self { $($name::$variant(btl) => btl.depart(),)* };
+            }
+
+            fn counters(&self) -> Arc<Counters> {
+                match self { $($name::$variant(btl) => btl.counters(),)* }
+            }
+
+            fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+                match self { $($name::$variant(btl) => btl.dump(out),)* }
+            }
         }
     };
 }
 
-impl Btl for Rail {
-    fn caps(&self) -> &Caps {
-        each!(self, btl => btl.caps())
-    }
-
-    fn address(&self) -> Address {
-        each!(self, btl => btl.address())
-    }
-
-    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
-        each!(self, btl => btl.connect(peer, address))
-    }
-
-    #[inline]
-    fn state(&self, peer: Peer) -> EndpointState {
-        each!(self, btl => btl.state(peer))
-    }
-
-    #[inline]
-    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
-        each!(self, btl => btl.send_short(peer, header, payload))
-    }
-
-    #[inline]
-    fn send_bcopy<P>(
-        &mut self,
-        peer: Peer,
-        header: &[u8],
-        len: usize,
-        pack: P,
-    ) -> Result<(), Refused>
-    where
-        P: FnMut(usize, &mut [u8]),
-    {
-        each!(self, btl => btl.send_bcopy(peer, header, len, pack))
-    }
-
-    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
-        each!(self, btl => btl.send_zcopy(descriptor))
-    }
-
-    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
-        each!(self, btl => btl.rma(descriptor))
-    }
-
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
-        each!(self, btl => btl.register_source(region))
-    }
-
-    fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
-        each!(self, btl => btl.register_target(region))
-    }
-
-    fn deregister(&mut self, key: &RemoteKey) {
-        each!(self, btl => btl.deregister(key));
-    }
-
-    #[inline]
-    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
-        each!(self, btl => btl.progress(sink))
-    }
-
-    fn arm(&mut self) -> Armed {
-        each!(self, btl => btl.arm())
-    }
-
-    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
-        each!(self, btl => btl.invalidate(peer, residue, sink));
-    }
-
-    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
-        each!(self, btl => btl.exclude(peer, residue, sink));
-    }
-
-    fn unflushed(&self) -> usize {
-        each!(self, btl => btl.unflushed())
-    }
-
-    fn depart(&mut self) {
-        each!(self, btl => btl.depart());
-    }
-
-    fn counters(&self) -> Arc<Counters> {
-        each!(self, btl => btl.counters())
-    }
-
-    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
-        each!(self, btl => btl.dump(out))
-    }
-}
+one_of!(Rail: Shm Net Loopback);
+one_of!(Net: Tcp Ofi);

@@ -19,10 +19,31 @@ fn succeed(ranks: u32, parameters: &[&str], arguments: &[&str]) {
     Job { ranks, parameters, program: "scenarios", arguments, tcp_from: None }.succeed();
 }
 
+/// libfabric's best provider of sockets.
+const OFI: &[&str] = &["btl", "self,ofi", "btl_ofi_domain_include", "lo"];
+
+/// Whether libfabric is here; says that the test is skipped when it is not.
+fn has_libfabric(test: &str) -> bool {
+    match ironweave_ffi::ofi::Ofi::open() {
+        Ok(_) => true,
+        Err(why) => {
+            println!("SKIP jobs/ofi/{test}: {why}");
+            false
+        }
+    }
+}
+
 macro_rules! over_all {
     ($($test:ident: $ranks:literal $arguments:expr;)*) => {
         mod shm { $(#[test] fn $test() { super::succeed($ranks, super::SHM, &$arguments); })* }
         mod tcp { $(#[test] fn $test() { super::succeed($ranks, super::TCP, &$arguments); })* }
+        mod ofi {
+            $(#[test] fn $test() {
+                if super::has_libfabric(stringify!($test)) {
+                    super::succeed($ranks, super::OFI, &$arguments);
+                }
+            })*
+        }
     };
 }
 
@@ -69,6 +90,30 @@ fn kills_at_random_moments() {
             succeed(4, transport, &["random_kill", &seed.to_string()]);
         }
     }
+}
+
+#[test]
+fn kills_at_random_moments_over_ofi() {
+    for seed in 0..4_u64 {
+        if has_libfabric("kills_at_random_moments_over_ofi") {
+            println!("the scenario: random_kill {seed}");
+            succeed(4, OFI, &["random_kill", &seed.to_string()]);
+        }
+    }
+}
+
+#[test]
+fn a_missing_libfabric_is_told_or_gone_on_without() {
+    let missing = |btl: &str| {
+        let parameters = ["btl", btl, "btl_ofi_provider_include", "no-such-provider"];
+        run(2, &parameters, &["mistakes"])
+    };
+    let output = missing("self,ofi");
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("ofi: no ") || text.contains("ofi: no libfabric"), "{text}");
+    let output = missing("self,ofi,tcp");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `ironweave info`: which components there are, who tells how the cores lie, every parameter with
 //! its value and where the value came from. Text for people, JSON for programs. Only reads.
 
+use crate::fabrics::fabrics;
 use crate::launch::placement;
 use crate::params::table::{BTLS, PMLS};
 use crate::params::{Params, Setting, Source};
@@ -15,6 +16,10 @@ pub fn text(params: &Params) -> String {
     let _ = writeln!(out, "  btl       {}", BTLS.join(", "));
     let _ =
         writeln!(out, "  launchers ironweave run; PMI-1: mpiexec (Hydra, Intel), srun --mpi=pmi2");
+    match fabrics() {
+        Ok(fabrics) => drop(writeln!(out, "  ofi       {fabrics}")),
+        Err(why) => drop(writeln!(out, "  ofi       not usable: {why}")),
+    }
     let placement::Cores { sets, order } = placement::cores();
     let _ = writeln!(out, "  placement {} cores, order from {order}", sets.len());
     let _ = writeln!(out, "\nParameters (later wins: default, file, environment, --mca)");
@@ -64,9 +69,25 @@ pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Valu
         })
         .collect();
     let placement::Cores { sets, order } = placement::cores();
+    let ofi = match fabrics() {
+        Ok(fabrics) => serde_json::json!({
+            "version": format!("{}.{}", fabrics.version.0, fabrics.version.1),
+            "library": fabrics.path,
+            "providers": fabrics
+                .providers
+                .iter()
+                .map(|provider| serde_json::json!({
+                    "name": provider.name,
+                    "domains": provider.domains,
+                }))
+                .collect::<Vec<_>>(),
+        }),
+        Err(why) => serde_json::json!({ "unusable": why.to_string() }),
+    };
     serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "components": { "pml": PMLS, "btl": BTLS },
+        "ofi": ofi,
         "placement": { "cores": sets.len(), "order_from": order.to_string() },
         "params": params,
     })

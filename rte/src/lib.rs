@@ -10,6 +10,7 @@ pub mod directory;
 pub mod doctor;
 pub mod error;
 pub mod exit;
+pub mod fabrics;
 pub mod info;
 pub mod job;
 pub mod launch;

@@ -257,6 +257,22 @@ pub(super) fn interfaces() -> Vec<Finding> {
     findings
 }
 
+pub(super) fn ofi() -> Finding {
+    match crate::fabrics::fabrics() {
+        Ok(fabrics) if !fabrics.providers.is_empty() => Finding::new(
+            "ofi",
+            Level::Ok,
+            format!("{fabrics}; used where it is named: --mca btl self,shm,ofi"),
+        ),
+        Ok(fabrics) => Finding::new("ofi", Level::Note, format!("not usable: {fabrics}")),
+        Err(error) => Finding::new(
+            "ofi",
+            Level::Note,
+            format!("not usable: {error}; IRONWEAVE_OFI_LIB names another library"),
+        ),
+    }
+}
+
 pub(super) fn libraries() -> Vec<Finding> {
     probe::KNOWN
         .iter()

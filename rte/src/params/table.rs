@@ -8,7 +8,7 @@ const fn row(name: &'static str, kind: Kind, default: &'static str, help: &'stat
 }
 
 /// Byte transports that exist, in order of preference.
-pub const BTLS: &[&str] = &["self", "shm", "tcp"];
+pub const BTLS: &[&str] = &["self", "shm", "ofi", "tcp"];
 /// Point-to-point layers that exist.
 pub const PMLS: &[&str] = &["ob1"];
 
@@ -16,7 +16,7 @@ pub const PMLS: &[&str] = &["ob1"];
 #[rustfmt::skip] // one row, one line where it fits
 pub static TABLE: &[Def] = &[
     row("btl", Kind::Selection(BTLS), "self,shm,tcp",
-        "Byte transports to use; ^ in front leaves the listed ones out."),
+        "Byte transports to use; ^ in front leaves the listed ones out. ofi is used only where it is named."),
     row("pml", Kind::Choice(PMLS), "ob1",
         "The point-to-point layer."),
 
@@ -36,6 +36,23 @@ pub static TABLE: &[Def] = &[
         "Idle time after which a connection is probed; 0 never probes."),
     row("btl_tcp_connect_timeout", Kind::Duration, "30s",
         "How long a connection may take to be made and to prove the job secret."),
+
+    row("btl_ofi_provider_include", Kind::List, "",
+        "libfabric's providers to choose from, best first (cxi, verbs, tcp); empty leaves it to what suits."),
+    row("btl_ofi_provider_exclude", Kind::List, "",
+        "libfabric's providers never to use."),
+    row("btl_ofi_domain_include", Kind::List, "",
+        "Domains (mlx5_0, eth0) or fabrics of the provider to use; empty means all, lo only without any other."),
+    row("btl_ofi_rails", Kind::Count(1, 16), "4",
+        "Domains of the provider that are used at most; each is a rail of its own."),
+    row("btl_ofi_frame_size", Kind::Size, "64k",
+        "Longest payload of one message of libfabric's, and longest MPI message sent without asking."),
+    row("btl_ofi_window", Kind::Size, "1M",
+        "Bytes that may be on their way to one peer that has not read them."),
+    row("btl_ofi_connect_timeout", Kind::Duration, "30s",
+        "How long a connection may take to be made and to prove the job secret."),
+    row("btl_ofi_peer_timeout", Kind::Duration, "5min",
+        "How long nothing may get through to a peer before it becomes a suspect (it may be busy); 0 for ever."),
 
     row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
         "Large messages in one copy by process_vm_readv: auto measures and takes the faster way."),
@@ -76,6 +93,8 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_SIM_BUDGET",
     "IRONWEAVE_FUZZ_SECONDS",
     "IRONWEAVE_SEED",
+    // the library of the ofi transport, by soname or path, instead of libfabric.so.1
+    "IRONWEAVE_OFI_LIB",
     // seconds after which a process that waits in vain tells what it waits for
     "IRONWEAVE_WATCHDOG",
 ];

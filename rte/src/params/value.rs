@@ -42,12 +42,19 @@ pub enum Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     chosen: Vec<&'static str>,
+    /// By their names, not by leaving others out.
+    named: bool,
 }
 
 impl Selection {
     /// Whether `component` is used.
     pub fn allows(&self, component: &str) -> bool {
         self.chosen.contains(&component)
+    }
+
+    /// Whether `component` was asked for by its name: for those that nobody gets by leaving others out.
+    pub fn names(&self, component: &str) -> bool {
+        self.named && self.allows(component)
     }
 
     /// The components used, in order.
@@ -158,7 +165,7 @@ fn selection(text: &str, known: &'static [&'static str]) -> Result<Selection, St
     };
     match chosen.is_empty() {
         true => Err(format!("leaves no component; there are {}", known.join(", "))),
-        false => Ok(Selection { chosen }),
+        false => Ok(Selection { chosen, named: !excluded }),
     }
 }
 

@@ -1,0 +1,262 @@
+//! What a rail does beside polling: answers, good-byes, backlogs, reads, clocks, and the end of what broke.
+//!
+//! All of it is skipped while nothing waits, which is the case in a ping-pong.
+
+use crate::core::{Control, End};
+use crate::endpoint::{Phase, Waiting};
+use crate::provider::{Place, Verdict, judge};
+use crate::rail::Ofi;
+use crate::wire::{Kind, PREFIX, Prefix};
+use ironweave_btl::{Cause, Fault, Peer, Sink};
+use ironweave_ffi::ofi::{Errno, FiAddr};
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// Rounds between looks at the clock, while some clock runs.
+const TICK: u32 = 32;
+/// How often a HELLO is said again.
+const GREET_AGAIN: Duration = Duration::from_millis(500);
+/// How long after it was said a CLOSE is said again.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
+
+impl Ofi {
+    /// What is to be done beside polling.
+    #[cold]
+    pub(crate) fn chores<S: Sink>(&mut self, sink: &mut S) {
+        for message in std::mem::take(&mut self.core.greetings) {
+            self.greeted(&message, sink);
+        }
+        for (life, fault) in std::mem::take(&mut self.core.failing) {
+            match self.core.live(life) {
+                Some((peer, _)) if life != 0 => self.core.end(peer, End::Fault(fault), sink),
+                _ if fault.peer.is_none() => return self.lose(fault.cause, sink),
+                _ => {}
+            }
+        }
+        self.flush();
+        if !(self.core.reads.is_idle() && self.core.wrong_reads.is_empty()) {
+            self.read_on(sink);
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+        if !self.core.watched.is_empty() && self.ticks.is_multiple_of(TICK) {
+            self.look_at_the_clock(Instant::now(), sink);
+        }
+        let Some(port) = self.port.as_mut() else { return };
+        for slot in self.core.unused.drain(..) {
+            port.give_back(slot);
+        }
+        for index in std::mem::take(&mut self.core.ended) {
+            self.tidy(Peer(index));
+        }
+    }
+
+    /// Sends what waited: backlogs, the protocol's own messages, credits.
+    pub(crate) fn flush(&mut self) {
+        let Some(port) = self.port.as_mut() else { return };
+        let mut troubles: Vec<(u64, Verdict)> = Vec::new();
+        let peers = &mut self.core.peers;
+        self.core.waiting.retain(|&index| {
+            let Some(ep) = peers[index as usize].ep.as_deref_mut() else { return false };
+            while let Some(Waiting { slot, len }) = ep.backlog.pop_front() {
+                match port.send(slot, len, ep.to, ep.token) {
+                    Ok(()) => {
+                        ep.flying += 1;
+                        ep.stuck = None;
+                    }
+                    Err((error, slot)) => {
+                        ep.backlog.push_front(Waiting { slot, len });
+                        troubles.push((ep.token, judge(Place::Call, error)));
+                        return true;
+                    }
+                }
+            }
+            false
+        });
+        if !self.core.controls.is_empty() {
+            self.flush_controls(&mut troubles);
+        }
+        let Some(port) = self.port.as_mut() else { return };
+        let (peers, controls) = (&mut self.core.peers, &mut self.core.controls);
+        let inject = port.info().inject_size();
+        self.core.due.retain(|&index| {
+            let Some(ep) = peers[index as usize].ep.as_deref_mut() else { return false };
+            let credits = ep.take_owed();
+            if credits == 0 {
+                return false; // a frame took them along
+            }
+            let message = Prefix::new(Kind::Credit, 0, credits, 0, ep.theirs);
+            if inject < PREFIX {
+                let message = message.as_bytes().to_vec();
+                let until = Instant::now() + Duration::from_secs(3600);
+                controls.push_back(Control {
+                    life: ep.token,
+                    to: ep.to,
+                    message,
+                    until,
+                    after: None,
+                    again: 0,
+                });
+                return false;
+            }
+            match port.inject(ep.to, message.as_bytes()) {
+                Ok(()) => false,
+                Err(error) => {
+                    ep.owe(credits);
+                    troubles.push((ep.token, judge(Place::Call, error)));
+                    true
+                }
+            }
+        });
+        for (life, verdict) in troubles {
+            self.no_room(life, verdict);
+        }
+    }
+
+    pub(crate) fn flush_controls(&mut self, troubles: &mut Vec<(u64, Verdict)>) {
+        let now = Instant::now();
+        let mut blocked: Vec<FiAddr> = Vec::new();
+        for _ in 0..self.core.controls.len() {
+            let Some(mut control) = self.core.controls.pop_front() else { break };
+            if control.until < now || (control.life != 0 && !self.core.is_live(control.life)) {
+                continue;
+            }
+            if blocked.contains(&control.to) || control.after.is_some_and(|after| now < after) {
+                self.core.controls.push_back(control);
+                continue;
+            }
+            match self.send_control(&control) {
+                Ok(()) if control.again > 0 => {
+                    control.again -= 1;
+                    control.after = Some(now + SAY_AGAIN);
+                    self.core.controls.push_back(control);
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    let verdict = judge(Place::Call, error);
+                    if verdict == Verdict::Later {
+                        blocked.push(control.to);
+                        if control.life != 0 {
+                            troubles.push((control.life, verdict));
+                        }
+                        self.core.controls.push_back(control);
+                    } else if control.life != 0 {
+                        troubles.push((control.life, verdict));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn send_control(&mut self, control: &Control) -> Result<(), Errno> {
+        let port = self.port.as_mut().ok_or(Errno::NODEV)?;
+        let Control { life, to, ref message, .. } = *control;
+        if message.len() <= port.info().inject_size() {
+            return port.inject(to, message);
+        }
+        let slot = port.buffer(message.len()).ok_or(Errno::AGAIN)?;
+        port.bytes_mut(&slot)[..message.len()].copy_from_slice(message);
+        match port.send(slot, message.len(), to, life) {
+            Ok(()) => {
+                if let Some((_, ep)) = self.core.live(life) {
+                    ep.flying += 1;
+                }
+                Ok(())
+            }
+            Err((error, slot)) => {
+                port.give_back(slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Goes on with reads.
+    pub(crate) fn read_on<S: Sink>(&mut self, sink: &mut S) {
+        for (descriptor, cause) in std::mem::take(&mut self.core.wrong_reads) {
+            self.core.reports += 1;
+            let fault = Fault::operation(descriptor.peer, cause);
+            sink.rma_completed(descriptor, Err(fault));
+        }
+        while let Some(descriptor) = self.core.reads.take_empty() {
+            self.core.reports += 1;
+            sink.rma_completed(descriptor, Ok(()));
+        }
+        let Some(port) = self.port.as_mut() else { return };
+        for (life, verdict) in self.core.reads.pump(port, self.longest) {
+            self.no_room(life, verdict);
+        }
+    }
+
+    /// Ends what took too long.
+    pub(crate) fn look_at_the_clock<S: Sink>(&mut self, now: Instant, sink: &mut S) {
+        let (connect, silence) = (self.config.connect_timeout, self.config.peer_timeout);
+        for life in std::mem::take(&mut self.core.watched) {
+            let Some((peer, ep)) = self.core.live(life) else { continue };
+            let mut again = ep.phase == Phase::Dialing && now - ep.greeted >= GREET_AGAIN;
+            if again {
+                ep.greeted = now;
+            }
+            let late = ep.phase != Phase::Up && now - ep.since >= connect;
+            let silent = !silence.is_zero() && ep.stuck.is_some_and(|since| now - since >= silence);
+            let watched = ep.phase != Phase::Up || ep.stuck.is_some();
+            again &= !late && !self.core.controls.iter().any(|control| control.life == life);
+            if late || silent {
+                // A suspect, and no more: it may be busy with something else (law 3).
+                self.core.end(peer, End::Fault(Fault::peer(peer, Cause::TimedOut)), sink);
+            } else if watched {
+                self.core.watched.push(life);
+            }
+            if again {
+                self.core.counters.retried.add(1);
+                let name = self.blob.name.clone();
+                self.core.greet(peer, Kind::Hello, &name);
+            }
+        }
+        self.core.watched.sort_unstable();
+        self.core.watched.dedup();
+    }
+
+    /// After a life: what a process that is gone left behind.
+    pub(crate) fn tidy(&mut self, peer: Peer) {
+        let place = &self.core.peers[peer.index()];
+        let gone = place.pid != 0 && is_gone(place.pid);
+        let Some((name, addr)) = &place.addr else { return };
+        if !gone {
+            return;
+        }
+        if self.provider.files
+            && let Ok(name) = std::str::from_utf8(name)
+        {
+            let file = name.trim_end_matches('\0').rsplit("//").next().unwrap_or_default();
+            if !file.is_empty() && !file.contains('/') {
+                let _ = std::fs::remove_file(format!("/dev/shm/{file}")); // most often it is gone
+            }
+        }
+        if self.provider.remove
+            && let Some(port) = self.port.as_mut()
+        {
+            let _ = port.remove(*addr);
+            self.core.place(peer).addr = None;
+        }
+    }
+
+    /// The whole rail is lost.
+    #[cold]
+    pub(crate) fn lose<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
+        self.core.counters.faults.add(1);
+        self.core.reports += 1;
+        sink.fault(Fault::device(cause.clone()));
+        for index in 0..self.core.peers.len() {
+            let peer = Peer(index as u32);
+            self.core.end(peer, End::Fault(Fault::rail(peer, cause.clone())), sink);
+        }
+        self.core.controls.clear();
+        self.core.unused.clear(); // they end with the port
+        self.port = None;
+    }
+}
+
+/// Whether there is no process of that number on this host.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+}

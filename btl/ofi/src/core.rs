@@ -1,0 +1,441 @@
+//! Everything of a rail but the provider: peers, their endpoints, what arrives, and how a life ends.
+//!
+//! Driven by [`crate::rail`]: it hands in what the port reports and sends what is put in `controls` and `due`. Law 1:
+//! [`Core::end`] is the only way out of a life, and gives everything of it back.
+
+use crate::endpoint::{Endpoint, Farewell, Phase, index_of};
+use crate::provider::{Place, Verdict, judge};
+use crate::reads::Reads;
+use crate::wire::{Greeter, Greeting, JobKey, Kind, PEERS_MAX, PREFIX, Prefix};
+use ironweave_btl::{Cause, Counters, Fault, Peer, RmaDescriptor, Sink};
+use ironweave_ffi::ofi::{Event, FiAddr, Slot, Work};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// Greetings kept from one round to the next; more are dropped, and sent again by who means it.
+const GREETINGS: usize = 64;
+/// How long something is tried to be told to a peer that is over with.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Longer than any life waits for room: its own clock ends it.
+const LIFELONG: Duration = Duration::from_secs(1 << 30);
+
+/// A message of the protocol's own, waiting for the provider's room.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// The life that it belongs to; 0: none, it is told once and for all.
+    pub life: u64,
+    pub to: FiAddr,
+    pub message: Vec<u8>,
+    pub until: Instant,
+    /// Not before, and how often again: what goes over a connection that just broke may be lost without a word.
+    pub after: Option<Instant>,
+    pub again: u8,
+}
+
+/// A peer, connected or not.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    pub ep: Option<Box<Endpoint>>,
+    pub excluded: bool,
+    /// Where it is, as the address vector has it.
+    pub addr: Option<(Vec<u8>, FiAddr)>,
+    /// Which incarnation of it: out of its address, for greetings.
+    pub incarnation: u64,
+    pub pid: u32,
+    /// The newest stamp that it ever greeted with, and the newest whose life is over.
+    pub heard: u64,
+    pub over: u64,
+}
+
+/// Why a life ends.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// Something broke.
+    Fault(Fault),
+    /// This side wants it.
+    Invalidated,
+    /// The peer has finalized.
+    Quiet,
+}
+
+pub(crate) struct Core {
+    pub who: Greeter,
+    pub key: JobKey,
+    /// In units.
+    pub window: u32,
+    pub peers: Vec<Seat>,
+    pub controls: VecDeque<Control>,
+    /// Peers that are owed a message of credits.
+    pub due: Vec<u32>,
+    /// Peers with a backlog.
+    pub waiting: Vec<u32>,
+    /// Buffers of backlogs that are over.
+    pub unused: Vec<Slot>,
+    /// Greetings to be answered.
+    pub greetings: Vec<Vec<u8>>,
+    /// Lives that broke, and how.
+    pub failing: Vec<(u64, Fault)>,
+    /// Lives with a clock running.
+    pub watched: Vec<u64>,
+    /// Peers whose life ended: their endpoints may be gone for good.
+    pub ended: Vec<u32>,
+    pub reads: Reads,
+    /// Reads that make no sense, to be given back.
+    pub wrong_reads: Vec<(RmaDescriptor, Cause)>,
+    pub counters: Arc<Counters>,
+    /// Calls of the sink so far.
+    pub reports: usize,
+    pub departed: Option<Instant>,
+}
+
+impl Core {
+    /// The place of a peer, made when it is new.
+    pub(crate) fn place(&mut self, peer: Peer) -> &mut Seat {
+        assert!(peer.0 < PEERS_MAX, "{peer}: callers check the index");
+        if self.peers.len() <= peer.index() {
+            self.peers.resize_with(peer.index() + 1, Seat::default);
+        }
+        &mut self.peers[peer.index()]
+    }
+
+    #[inline]
+    pub(crate) fn endpoint(&self, peer: Peer) -> Option<&Endpoint> {
+        self.peers.get(peer.index())?.ep.as_deref()
+    }
+
+    /// The endpoint whose life that is, when it is not over.
+    #[inline]
+    pub(crate) fn live(&mut self, token: u64) -> Option<(Peer, &mut Endpoint)> {
+        let index = index_of(token);
+        let ep = self.peers.get_mut(index)?.ep.as_deref_mut()?;
+        (ep.token == token).then_some((Peer(index as u32), ep))
+    }
+
+    /// Queues a message that has only a prefix.
+    pub(crate) fn tell(&mut self, kind: Kind, life: u64, to: FiAddr, token: u64, number: u32) {
+        let message = Prefix::new(kind, 0, 0, number, token).as_bytes().to_vec();
+        let until = Instant::now() + if life == 0 { LAST_WORDS } else { LIFELONG };
+        self.controls.push_back(Control { life, to, message, until, after: None, again: 0 });
+    }
+
+    /// Greets a peer, or answers its greeting.
+    pub(crate) fn greet(&mut self, peer: Peer, kind: Kind, my_name: &[u8]) {
+        let Some(place) = self.peers.get(peer.index()) else { return };
+        let Some(ep) = &place.ep else { return };
+        let stamp = if kind == Kind::Hello { ep.stamp } else { place.heard };
+        let greeting = Greeting::new(self.who, peer.0, place.incarnation, ep.token, stamp);
+        let theirs = if kind == Kind::Hello { 0 } else { ep.theirs };
+        let name = if kind == Kind::Hello { my_name } else { &[] };
+        let message = greeting.encode(kind, theirs, name, &self.key);
+        let (life, to) = (ep.token, ep.to);
+        let until = Instant::now() + LIFELONG;
+        self.controls.push_back(Control { life, to, message, until, after: None, again: 0 });
+    }
+
+    /// Takes what the port reports.
+    #[inline]
+    pub(crate) fn event<S: Sink>(&mut self, event: Event<'_>, sink: &mut S) {
+        match event {
+            Event::Arrived(message) => self.arrived(message, sink),
+            Event::Sent { mark } => {
+                if let Some((_, ep)) = self.live(mark) {
+                    ep.flying -= 1;
+                    ep.stuck = None;
+                }
+            }
+            Event::Read { mark, bytes } => {
+                if let Some(descriptor) = self.reads.landed(mark, bytes) {
+                    self.reports += 1;
+                    if let Some(ep) = self.peers[descriptor.peer.index()].ep.as_deref_mut() {
+                        ep.stuck = None;
+                    }
+                    sink.rma_completed(descriptor, Ok(()));
+                }
+            }
+            Event::Failed { work, mark, error, provider_error } => {
+                tracing::debug!(?work, mark, %error, provider_error, "ofi completion error");
+                let (place, life) = match work {
+                    Work::Send => (Place::Sent, Some(mark)),
+                    Work::Read => (Place::Read, self.reads.failed(mark)),
+                    Work::Receive => (Place::Received, None),
+                };
+                if work == Work::Send
+                    && let Some((_, ep)) = self.live(mark)
+                {
+                    ep.flying -= 1;
+                }
+                match judge(place, error) {
+                    Verdict::Rail(cause) => {
+                        if let Some((peer, _)) = life.and_then(|life| self.live(life)) {
+                            let life = life.unwrap_or_default();
+                            self.failing.push((life, Fault::rail(peer, cause)));
+                        }
+                    }
+                    Verdict::Device(cause) => self.failing.push((0, Fault::device(cause))),
+                    Verdict::Later | Verdict::Discard => self.counters.rejected.add(1),
+                }
+            }
+        }
+    }
+
+    /// A message. Nothing in it is believed.
+    #[inline]
+    fn arrived<S: Sink>(&mut self, message: &[u8], sink: &mut S) {
+        let Some((prefix, kind, header, payload)) = Prefix::split(message) else {
+            self.counters.rejected.add(1);
+            return;
+        };
+        if kind == Kind::Hello {
+            if self.greetings.len() < GREETINGS {
+                self.greetings.push(message.to_vec());
+            }
+            return;
+        }
+        let token = prefix.token.get();
+        let window = self.window;
+        let Some((peer, ep)) = self.live(token) else {
+            self.counters.rejected.add(1); // of a life that is over, or of a stranger
+            return;
+        };
+        ep.stuck = None;
+        if kind == Kind::Welcome {
+            return self.welcomed(peer, payload, sink);
+        }
+        if ep.phase != Phase::Up && matches!(kind, Kind::Close | Kind::Refuse) {
+            // See below.
+        } else if ep.theirs == 0 {
+            self.counters.rejected.add(1); // they cannot have our token without our having theirs
+            return;
+        } else if ep.phase != Phase::Up {
+            self.come_up(peer, sink);
+        }
+        let Some((_, ep)) = self.live(token) else { return };
+        if !ep.give_back(prefix.credits.get()) {
+            self.failing.push((token, Fault::rail(peer, Cause::Malformed("credits"))));
+            return;
+        }
+        match kind {
+            Kind::Data if prefix.number.get() == ep.next_in => {
+                self.deliver(peer, message.len(), header, payload, sink);
+                self.catch_up(peer, token, sink);
+            }
+            Kind::Data => {
+                if let Err(what) = ep.stash(prefix.number.get(), message, window) {
+                    self.failing.push((token, Fault::rail(peer, Cause::Malformed(what))));
+                }
+            }
+            Kind::Bye => {
+                let frames = prefix.number.get();
+                if ep.next_in == frames {
+                    self.heard_all(peer, sink);
+                } else {
+                    ep.farewell = Farewell::Heard { frames };
+                }
+            }
+            Kind::ByeAck => self.end(peer, End::Quiet, sink),
+            Kind::Close => {
+                self.failing.push((token, Fault::rail(peer, Cause::Disconnected)));
+            }
+            Kind::Refuse => {
+                let finalized = prefix.number.get() == REFUSE_FINALIZED;
+                let cause = if finalized { Cause::Finalized } else { Cause::Unreachable };
+                self.failing.push((token, Fault::rail(peer, cause)));
+            }
+            Kind::Ready | Kind::Credit | Kind::Hello | Kind::Welcome => {}
+        }
+    }
+
+    /// Hands up the next frame of a peer.
+    #[inline]
+    fn deliver<S: Sink>(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        header: &[u8],
+        payload: &[u8],
+        sink: &mut S,
+    ) {
+        let window = self.window;
+        let Some(ep) = self.peers[peer.index()].ep.as_deref_mut() else { return };
+        let due = ep.count_in(len, window);
+        let last = ep.farewell == Farewell::Heard { frames: ep.next_in };
+        if due {
+            self.due.push(peer.0);
+        }
+        self.counters.frames_received.add(1);
+        self.counters.bytes_received.add(payload.len() as u64);
+        self.reports += 1;
+        sink.frame(peer, header, payload);
+        if last {
+            self.heard_all(peer, sink);
+        }
+    }
+
+    /// Hands up frames that came before their turn, and whose turn it is now.
+    #[inline]
+    fn catch_up<S: Sink>(&mut self, peer: Peer, token: u64, sink: &mut S) {
+        while let Some((_, ep)) = self.live(token)
+            && let Some(message) = ep.take_stashed()
+            && let Some((_, _, header, payload)) = Prefix::split(&message)
+        {
+            self.deliver(peer, message.len(), header, payload, sink);
+        }
+    }
+
+    /// A peer has finalized, and all it sent has arrived.
+    fn heard_all<S: Sink>(&mut self, peer: Peer, sink: &mut S) {
+        if let Some(ep) = self.endpoint(peer) {
+            let (to, theirs) = (ep.to, ep.theirs);
+            self.tell(Kind::ByeAck, 0, to, theirs, 0);
+            self.end(peer, End::Quiet, sink);
+        }
+    }
+
+    /// The answer to our HELLO.
+    #[cold]
+    fn welcomed<S: Sink>(&mut self, peer: Peer, body: &[u8], sink: &mut S) {
+        let decoded =
+            Greeting::decode(Kind::Welcome, body, &self.key).map(|(greeting, _)| greeting);
+        let who = self.who;
+        let right = |greeting: &Greeting, ep: &Endpoint| {
+            greeting.from.get() == peer.0
+                && greeting.to.get() == who.me
+                && greeting.incarnation.get() == who.incarnation
+                && greeting.stamp.get() == ep.stamp
+                && (ep.theirs == 0 || ep.theirs == greeting.token.get())
+        };
+        let ep = self.peers[peer.index()].ep.as_deref_mut();
+        match (decoded, ep) {
+            (Some(greeting), Some(ep)) if right(&greeting, ep) => {
+                ep.theirs = greeting.token.get();
+                let (up, life, to, theirs) = (ep.phase == Phase::Up, ep.token, ep.to, ep.theirs);
+                self.tell(Kind::Ready, life, to, theirs, 0);
+                if !up {
+                    self.come_up(peer, sink);
+                }
+            }
+            _ => self.counters.rejected.add(1),
+        }
+    }
+
+    fn come_up<S: Sink>(&mut self, peer: Peer, sink: &mut S) {
+        let Some(ep) = self.peers[peer.index()].ep.as_deref_mut() else { return };
+        ep.phase = Phase::Up;
+        ep.known = true;
+        let (life, to, theirs) = (ep.token, ep.to, ep.theirs);
+        if self.departed.is_some() {
+            // It met us at the door.
+            ep.farewell = Farewell::Said;
+            self.tell(Kind::Bye, life, to, theirs, 0);
+        }
+        self.reports += 1;
+        sink.up(peer);
+    }
+
+    /// Ends a life: what was taken comes back, then `closed`, once. Nothing when there is none.
+    #[cold]
+    pub(crate) fn end<S: Sink>(&mut self, peer: Peer, end: End, sink: &mut S) {
+        let Some(place) = self.peers.get_mut(peer.index()) else { return };
+        let Some(ep) = place.ep.take() else { return };
+        place.over = place.heard; // a greeting that comes again begins nothing
+        let Endpoint { token, theirs, to, known, backlog, .. } = *ep;
+        self.ended.push(peer.0);
+        self.counters.purged.add(backlog.len() as u64);
+        self.unused.extend(backlog.into_iter().map(|waiting| waiting.slot));
+        if theirs != 0 {
+            match &end {
+                End::Quiet | End::Fault(Fault { cause: Cause::Finalized, .. }) => {}
+                End::Fault(_) | End::Invalidated => {
+                    self.tell(Kind::Close, 0, to, theirs, 0);
+                    self.controls.back_mut().expect("just queued").again = 2;
+                }
+            }
+        }
+        if !known {
+            return;
+        }
+        let cause = match &end {
+            End::Fault(fault) => fault.cause.clone(),
+            End::Invalidated => Cause::Invalidated,
+            End::Quiet => Cause::Finalized,
+        };
+        if let End::Fault(fault) = end {
+            self.counters.faults.add(1);
+            self.reports += 1;
+            sink.fault(fault);
+        }
+        let (wrong, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.wrong_reads)
+            .into_iter()
+            .partition(|(descriptor, _)| descriptor.peer == peer);
+        self.wrong_reads = others;
+        for (descriptor, cause) in wrong {
+            self.reports += 1;
+            self.counters.purged.add(1);
+            sink.rma_completed(descriptor, Err(Fault::operation(peer, cause)));
+        }
+        let before = self.reads.len();
+        let counters = Arc::clone(&self.counters);
+        self.reads.purge(peer, token, &cause, &counters, sink);
+        self.reports += before - self.reads.len() + 1;
+        sink.closed(peer);
+    }
+
+    /// Says good-bye to all.
+    pub(crate) fn depart(&mut self, now: Instant) {
+        self.departed = Some(now);
+        for index in 0..self.peers.len() {
+            let Some(ep) = self.peers[index].ep.as_deref_mut() else { continue };
+            if ep.phase == Phase::Up && ep.farewell == Farewell::None {
+                ep.farewell = Farewell::Said;
+                let (life, to, theirs, frames) = (ep.token, ep.to, ep.theirs, ep.next_out);
+                self.tell(Kind::Bye, life, to, theirs, frames);
+            }
+        }
+        // They wait for room as long as their lives last.
+        for control in &mut self.controls {
+            control.until = now + LIFELONG;
+        }
+    }
+
+    /// How much is still on its way out of this process.
+    pub(crate) fn unflushed(&self, lingers: bool) -> usize {
+        let of = |ep: &Endpoint| {
+            let answer = lingers && ep.farewell == Farewell::Said;
+            ep.flying as usize + ep.backlog.len() + usize::from(answer)
+        };
+        let endpoints: usize =
+            self.peers.iter().filter_map(|place| place.ep.as_deref()).map(of).sum();
+        endpoints + self.controls.iter().filter(|control| self.is_live(control.life)).count()
+    }
+
+    pub(crate) fn is_live(&self, life: u64) -> bool {
+        self.peers
+            .get(index_of(life))
+            .and_then(|place| place.ep.as_deref())
+            .is_some_and(|ep| life != 0 && ep.token == life)
+    }
+
+    /// Nothing but the port could make anything happen.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.controls.is_empty()
+            && self.due.is_empty()
+            && self.waiting.is_empty()
+            && self.greetings.is_empty()
+            && self.failing.is_empty()
+            && self.watched.is_empty()
+            && self.ended.is_empty()
+            && self.unused.is_empty()
+            && self.reads.is_idle()
+            && self.wrong_reads.is_empty()
+    }
+}
+
+/// Why a connection is refused, in the number of a REFUSE.
+pub(crate) const REFUSE_FINALIZED: u32 = 1;
+pub(crate) const REFUSE_EXCLUDED: u32 = 2;
+
+/// Where a greeting starts in its message.
+pub(crate) const GREETING_AT: usize = PREFIX;

@@ -1,0 +1,251 @@
+//! One peer's end: which life of the connection it is in, and what may be sent. Pure: no port, no clock of its own.
+//!
+//! A *life* begins when one side connects and ends on both sides for good; each side names its half by a token that the
+//! other puts on every message. Messages of other lives find no endpoint and are dropped (law 4).
+
+use crate::wire::{UNIT, cost};
+use ironweave_btl::EndpointState;
+use ironweave_ffi::ofi::{FiAddr, Slot};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+/// How far the greeting is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Our HELLO is out.
+    Dialing,
+    /// Theirs was answered.
+    Answering,
+    /// Both tokens are proved.
+    Up,
+}
+
+/// How a good-bye stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Farewell {
+    /// Nobody said it.
+    None,
+    /// We did, and they have not answered.
+    Said,
+    /// They did, and frames that they sent before are still to come: so many in all.
+    Heard { frames: u32 },
+}
+
+/// A frame that was taken while the provider had no room.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub slot: Slot,
+    pub len: usize,
+}
+
+/// One life of the connection with a peer.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub phase: Phase,
+    /// Our token: on every message to us.
+    pub token: u64,
+    /// Theirs; 0 until it is known.
+    pub theirs: u64,
+    /// The stamp of the greeting that began this life: of our HELLO, or of theirs.
+    pub stamp: u64,
+    pub to: FiAddr,
+    /// The layer above knows of it: it asked for it, or was told that it is up.
+    pub known: bool,
+    /// Number of the next frame to send, and of the next to come.
+    pub next_out: u32,
+    pub next_in: u32,
+    /// Units sent that the peer did not give back.
+    pub unread: u32,
+    /// Units read that we did not give back.
+    owed: u32,
+    /// Sends that the provider has.
+    pub flying: u32,
+    pub backlog: VecDeque<Waiting>,
+    /// Frames that came before their turn, by number. A provider that keeps messages in order matches them in order; long
+    /// ones may still be complete later than short ones after them.
+    early: BTreeMap<u32, Vec<u8>>,
+    /// What they cost, in units.
+    early_cost: u32,
+    pub farewell: Farewell,
+    /// Since when the provider takes nothing for this peer.
+    pub stuck: Option<Instant>,
+    pub since: Instant,
+    /// When the HELLO was last sent.
+    pub greeted: Instant,
+}
+
+impl Endpoint {
+    pub(crate) fn new(phase: Phase, token: u64, stamp: u64, to: FiAddr, now: Instant) -> Self {
+        Endpoint {
+            phase,
+            token,
+            theirs: 0,
+            stamp,
+            to,
+            known: false,
+            next_out: 0,
+            next_in: 0,
+            unread: 0,
+            owed: 0,
+            flying: 0,
+            backlog: VecDeque::new(),
+            early: BTreeMap::new(),
+            early_cost: 0,
+            farewell: Farewell::None,
+            stuck: None,
+            since: now,
+            greeted: now,
+        }
+    }
+
+    pub(crate) fn state(&self) -> EndpointState {
+        match (self.known, self.phase) {
+            (false, _) => EndpointState::Closed,
+            (true, Phase::Up) => EndpointState::Up,
+            (true, Phase::Dialing | Phase::Answering) => EndpointState::Connecting,
+        }
+    }
+
+    /// Whether a message of `len` bytes fits into the peer's `window` units.
+    #[inline]
+    pub(crate) fn has_room(&self, len: usize, window: u32) -> bool {
+        self.backlog.is_empty() && self.unread + cost(len) <= window
+    }
+
+    /// Counts a frame of `len` bytes as sent; its number.
+    #[inline]
+    pub(crate) fn count_out(&mut self, len: usize) -> u32 {
+        self.unread += cost(len);
+        let number = self.next_out;
+        self.next_out = number.wrapping_add(1);
+        number
+    }
+
+    /// The peer has read `units` more. `false` when it gives back what it was never sent.
+    #[inline]
+    pub(crate) fn give_back(&mut self, units: u16) -> bool {
+        match self.unread.checked_sub(units.into()) {
+            Some(left) => {
+                self.unread = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Counts a frame of `len` bytes as read; `true` when so much is owed that credits should go out by themselves.
+    #[inline]
+    pub(crate) fn count_in(&mut self, len: usize, window: u32) -> bool {
+        let before = self.owed;
+        self.next_in = self.next_in.wrapping_add(1);
+        self.owed = before + cost(len);
+        before < window / 4 && self.owed >= window / 4
+    }
+
+    /// Keeps a frame until its turn comes; the error says how the peer broke the rules.
+    pub(crate) fn stash(
+        &mut self,
+        number: u32,
+        message: &[u8],
+        window: u32,
+    ) -> Result<(), &'static str> {
+        if number.wrapping_sub(self.next_in) > u32::MAX / 2 || self.early.contains_key(&number) {
+            return Err("a frame came twice");
+        }
+        let cost = cost(message.len());
+        if self.early_cost + cost > window {
+            return Err("more frames than there was room for");
+        }
+        self.early_cost += cost;
+        self.early.insert(number, message.to_vec());
+        Ok(())
+    }
+
+    /// The next frame, if it came early.
+    #[inline]
+    pub(crate) fn take_stashed(&mut self) -> Option<Vec<u8>> {
+        if self.early.is_empty() {
+            return None;
+        }
+        let message = self.early.remove(&self.next_in)?;
+        self.early_cost -= cost(message.len());
+        Some(message)
+    }
+
+    /// Credits to send along.
+    #[inline]
+    pub(crate) fn take_owed(&mut self) -> u16 {
+        let units = self.owed.min(u32::from(u16::MAX));
+        self.owed -= units;
+        units as u16
+    }
+
+    /// Credits that could not be sent after all.
+    #[inline]
+    pub(crate) fn owe(&mut self, units: u16) {
+        self.owed += u32::from(units);
+    }
+}
+
+/// A window of `bytes` in units.
+pub(crate) fn window_units(bytes: usize) -> u32 {
+    (bytes / UNIT).min(1 << 24) as u32
+}
+
+/// The index in a token.
+#[inline]
+pub(crate) fn index_of(token: u64) -> usize {
+    (token & 0xff_ffff) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint() -> Endpoint {
+        Endpoint::new(Phase::Up, 1, 1, 0, Instant::now())
+    }
+
+    #[test]
+    fn room_is_what_the_peer_has_read() {
+        let mut ep = endpoint();
+        let window = window_units(64 << 10);
+        let mut sent = 0;
+        while ep.has_room(4096, window) {
+            assert_eq!(ep.count_out(4096), sent);
+            sent += 1;
+        }
+        assert_eq!(sent, 1024 / cost(4096));
+        assert!(ep.give_back(cost(4096) as u16));
+        assert!(ep.has_room(4096, window));
+        assert!(!ep.give_back(u16::MAX), "more than was sent");
+    }
+
+    #[test]
+    fn early_frames_wait_for_their_turn() {
+        let mut ep = endpoint();
+        let window = window_units(64 << 10);
+        assert_eq!(ep.stash(2, b"two", window), Ok(()));
+        assert_eq!(ep.stash(1, b"one", window), Ok(()));
+        assert!(ep.stash(2, b"two", window).is_err(), "twice");
+        assert!(ep.stash(u32::MAX, b"old", window).is_err(), "of the past");
+        assert!(ep.stash(3, &[0; 64 << 10], window).is_err(), "too much");
+        assert_eq!(ep.take_stashed(), None);
+        ep.count_in(3, window);
+        assert_eq!(ep.take_stashed().as_deref(), Some(&b"one"[..]));
+        ep.count_in(3, window);
+        assert_eq!(ep.take_stashed().as_deref(), Some(&b"two"[..]));
+        assert_eq!((ep.take_stashed(), ep.early_cost), (None, 0));
+    }
+
+    #[test]
+    fn credits_are_asked_for_once_a_quarter() {
+        let mut ep = endpoint();
+        let window = 100;
+        assert!(!ep.count_in(0, window));
+        assert!((0..10).any(|_| ep.count_in(0, window)));
+        assert!(!ep.count_in(0, window), "only when the line is crossed");
+        assert_eq!(ep.take_owed() % 4, 0);
+        assert_eq!(ep.take_owed(), 0);
+    }
+}

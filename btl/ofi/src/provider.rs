@@ -1,0 +1,233 @@
+//! What is known of each provider, as plain data, and the one table that says what an error means (law 3).
+//!
+//! The table is total: whatever number a library returns, at whatever place, has a verdict. What no row names is a rail
+//! fault: the message or the connection is lost, other rails may work, and nobody is declared dead by it. No provider
+//! tells that a peer died, so none of these errors ever counts as that.
+
+use ironweave_btl::Cause;
+use ironweave_ffi::ofi::Errno;
+
+/// What a provider is like, as it was seen to behave where it could be run (see `tests/conformance.rs`), and as its
+/// documentation says where not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Provider {
+    /// Its name, or the first part of it (before `;`).
+    pub name: &'static str,
+    /// It drives a fabric device, not the system's sockets or memory.
+    pub hardware: bool,
+    /// Taken without being asked for by name.
+    pub by_default: bool,
+    /// Reads of peers' memory are worth having, and safe to have: a source that is deregistered is out of its reach.
+    pub get: bool,
+    /// An endpoint may be closed with operations under way.
+    pub close_busy: bool,
+    /// Peers that are gone may be removed from the address vector, which ends the provider's attempts to reach them.
+    pub remove: bool,
+    /// Many messages may land in one posted buffer. Not so with ofi_rxm: it says that it is done with a buffer while long
+    /// messages still land in it.
+    pub multi_recv: bool,
+    /// Longest message in bytes that goes in one piece.
+    pub one_piece: usize,
+    /// Its completion queues can be waited on. Asking shm of 1.17 is not harmless: it closes badly after it said no.
+    pub waits: bool,
+    /// Its endpoints are files in /dev/shm, named by their address, that a killed process leaves there.
+    pub files: bool,
+    /// Rough one-way latency in nanoseconds.
+    pub latency_ns: u32,
+    /// Rough bandwidth in MB/s.
+    pub bandwidth_mbs: u32,
+}
+
+const DEVICE: Provider = Provider {
+    name: "",
+    hardware: true,
+    by_default: true,
+    get: true,
+    close_busy: false,
+    remove: false,
+    multi_recv: true,
+    one_piece: usize::MAX,
+    waits: true,
+    files: false,
+    latency_ns: 2_000,
+    bandwidth_mbs: 12_500,
+};
+
+const SOCKETS: Provider = Provider {
+    hardware: false,
+    by_default: false,
+    get: false,
+    close_busy: true,
+    latency_ns: 12_000,
+    bandwidth_mbs: 2_000,
+    ..DEVICE
+};
+
+/// The longest name that fits comes first.
+const PROVIDERS: &[Provider] = &[
+    Provider { name: "cxi", bandwidth_mbs: 25_000, ..DEVICE },
+    Provider { name: "efa", latency_ns: 15_000, ..DEVICE },
+    Provider { name: "psm3", ..DEVICE },
+    Provider { name: "psm2", ..DEVICE },
+    Provider { name: "opx", ..DEVICE },
+    Provider { name: "verbs", ..DEVICE },
+    Provider {
+        name: "tcp",
+        by_default: true,
+        get: true,
+        latency_ns: 5_000,
+        bandwidth_mbs: 5_000,
+        ..SOCKETS
+    },
+    Provider { name: "net", latency_ns: 5_000, bandwidth_mbs: 5_000, ..SOCKETS },
+    Provider { name: "udp", latency_ns: 20_000, bandwidth_mbs: 500, ..SOCKETS },
+    Provider { name: "sockets", ..SOCKETS },
+    Provider {
+        name: "shm",
+        files: true,
+        waits: false,
+        close_busy: false,
+        latency_ns: 400,
+        bandwidth_mbs: 8_000,
+        ..SOCKETS
+    },
+    Provider {
+        name: "sm2",
+        files: true,
+        waits: false,
+        close_busy: false,
+        latency_ns: 400,
+        bandwidth_mbs: 8_000,
+        ..SOCKETS
+    },
+    // Over other providers, or over all devices of a host at once: one of ours would hide several.
+    Provider { name: "lnx", by_default: false, get: false, ..DEVICE },
+    Provider { name: "ofi_mrail", by_default: false, get: false, ..DEVICE },
+];
+
+impl Provider {
+    /// What is known of the provider that libfabric calls `name`; the cautious defaults when it is unknown.
+    pub fn of(name: &str) -> Provider {
+        let mut layers = name.split(';');
+        let core = layers.next().unwrap_or(name);
+        let row = PROVIDERS.iter().copied().find(|row| row.name == core).unwrap_or(DEVICE);
+        match layers.next() {
+            // Beyond its 16 KiB buffers it asks first, and later messages overtake.
+            Some("ofi_rxm") => Provider { multi_recv: false, one_piece: 15 << 10, ..row },
+            _ => row,
+        }
+    }
+}
+
+/// Where an error showed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Returned by the call that starts a send or a read.
+    Call,
+    /// The completion of a send.
+    Sent,
+    /// The completion of a read.
+    Read,
+    /// The completion of a receive, which names no peer.
+    Received,
+    /// Reading the completion queue.
+    Queue,
+}
+
+/// What an error means.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Not now; the endpoint's deadline runs.
+    Later,
+    /// A message that could not be taken; its sender, if it is one of ours, will miss it.
+    Discard,
+    /// The rail to that peer is lost.
+    Rail(Cause),
+    /// The whole rail is.
+    Device(Cause),
+}
+
+/// What `error` at `place` means.
+pub fn judge(place: Place, error: Errno) -> Verdict {
+    use Errno as E;
+    let cause = match error {
+        E::CONNRESET
+        | E::CONNABORTED
+        | E::PIPE
+        | E::SHUTDOWN
+        | E::NOTCONN
+        | E::CANCELED
+        | E::REMOTEIO
+        | E::IO => Cause::Disconnected,
+        E::CONNREFUSED => Cause::ConnectionRefused,
+        E::TIMEDOUT => Cause::TimedOut,
+        E::HOSTUNREACH
+        | E::NETUNREACH
+        | E::NETDOWN
+        | E::HOSTDOWN
+        | E::ADDRNOTAVAIL
+        | E::NOENT
+        | E::NODEV => Cause::Unreachable,
+        E::NOMEM | E::NOBUFS | E::NOSPC => Cause::Exhausted("memory of the provider"),
+        E::OVERRUN => Cause::Exhausted("room in the completion queue"),
+        E::KEYREJECTED | E::NOKEY | E::ACCES => Cause::Malformed("the memory's key is void"),
+        Errno(errno) => Cause::Os { call: call(place), errno },
+    };
+    match (place, error) {
+        (Place::Call, E::AGAIN | E::NOMEM | E::NOBUFS) => Verdict::Later,
+        (Place::Received, _) => Verdict::Discard,
+        (Place::Queue, _) | (_, E::OVERRUN) => Verdict::Device(cause),
+        (Place::Call | Place::Sent | Place::Read, _) => Verdict::Rail(cause),
+    }
+}
+
+const fn call(place: Place) -> &'static str {
+    match place {
+        Place::Call => "libfabric call",
+        Place::Sent => "libfabric send",
+        Place::Read => "libfabric read",
+        Place::Received => "libfabric receive",
+        Place::Queue => "libfabric completion queue",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_verdict_and_the_default_is_a_rail_fault() {
+        for number in 0..1000 {
+            for place in [Place::Call, Place::Sent, Place::Read, Place::Received, Place::Queue] {
+                let verdict = judge(place, Errno(number));
+                match place {
+                    Place::Queue => assert!(matches!(verdict, Verdict::Device(_))),
+                    Place::Received => assert_eq!(verdict, Verdict::Discard),
+                    _ if number > 300 => assert_eq!(
+                        verdict,
+                        Verdict::Rail(Cause::Os { call: call(place), errno: number })
+                    ),
+                    _ => {}
+                }
+                let dead = matches!(
+                    verdict,
+                    Verdict::Rail(Cause::ProcessGone) | Verdict::Device(Cause::ProcessGone)
+                );
+                assert!(!dead, "{number}: an error of a provider is no proof of death");
+            }
+        }
+        assert_eq!(judge(Place::Call, Errno::AGAIN), Verdict::Later);
+        assert_eq!(judge(Place::Sent, Errno::CONNRESET), Verdict::Rail(Cause::Disconnected));
+    }
+
+    #[test]
+    fn layered_providers_are_known_by_what_is_below() {
+        assert_eq!(Provider::of("tcp;ofi_rxm").name, "tcp");
+        assert_eq!(Provider::of("verbs;ofi_rxm").name, "verbs");
+        assert!(Provider::of("verbs").multi_recv && !Provider::of("verbs;ofi_rxm").multi_recv);
+        assert!(!Provider::of("a-new-one").close_busy);
+        for row in PROVIDERS {
+            assert!(row.bandwidth_mbs > 0 && row.latency_ns > 0, "{}", row.name);
+        }
+    }
+}

@@ -1,0 +1,552 @@
+//! The transport: one libfabric endpoint on one domain, driven as the BTL contract wants it.
+//!
+//! Everything that is sent is in the port's memory before the provider sees it: small messages are injected, longer ones
+//! packed into its buffers. No provider can be made to let go of one peer's operations while it lives on for the others;
+//! so it never has anything of the user's to let go of, and an endpoint ends at once, whether its peer lives or not (law 2).
+//! What the provider still holds for a life that is over are buffers of ours, and their completions find no endpoint.
+
+use crate::blob::Blob;
+use crate::config::{OfiConfig, OpenError, choose};
+use crate::core::{Core, End};
+use crate::endpoint::{Endpoint, Phase, Waiting, window_units};
+use crate::provider::{Place, Provider, Verdict, judge};
+use crate::reads::{Reads, decode_key, encode_key};
+use crate::wire::{
+    GREETING_MAX, Greeter, JobKey, Kind, LEAD_MAX, NAME_MAX, PEERS_MAX, PREFIX, Prefix,
+};
+use crate::{NAME, lend};
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::{
+    Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Token,
+};
+use ironweave_ffi::ofi::{Info, Ofi as Library, Options, Port, Slot};
+use std::sync::Arc;
+use std::time::Instant;
+use zerocopy::IntoBytes;
+
+/// Longest frame, header and payload, that is sent by `send_short`, in bytes.
+const MAX_SHORT: usize = 1024;
+/// Buffers of the small class, and their length in bytes: control messages and short frames.
+const SMALL: (usize, usize) = (256, 2048);
+/// Bytes of long buffers.
+const LONG_BYTES: usize = 4 << 20;
+/// Bytes of receive buffers, and how many there are.
+const RECEIVE: (usize, usize) = (8, 512 << 10);
+
+/// One rail: an endpoint of a libfabric provider on one domain.
+pub struct Ofi {
+    /// `None` after the device was lost.
+    pub(crate) port: Option<Port>,
+    pub(crate) core: Core,
+    caps: Caps,
+    pub(crate) blob: Blob,
+    pub(crate) config: OfiConfig,
+    pub(crate) provider: Provider,
+    /// Where short frames are put together.
+    scratch: Box<[u8]>,
+    inject: usize,
+    /// Longest message in a long buffer.
+    pub(crate) longest: usize,
+    pub(crate) ticks: u32,
+    pub(crate) stamp: u64,
+}
+
+impl Ofi {
+    /// Opens the rails that `config` asks for: one for each domain of the best provider that is left.
+    ///
+    /// # Errors
+    /// In words: no library, no provider, or what the provider says.
+    pub fn open_all(config: &OfiConfig) -> Result<Vec<Ofi>, OpenError> {
+        if !(1024..=8 << 20).contains(&config.eager) {
+            return Err(OpenError::Limit("the eager size must be 1 KiB to 8 MiB"));
+        }
+        if config.window < 2 * (config.eager + 4096) {
+            return Err(OpenError::Limit("the window must hold two frames of the eager size"));
+        }
+        let library = match &config.library {
+            Some(name) => Library::open_named(name)?,
+            None => Library::open()?,
+        };
+        let ways = choose(library, config)?;
+        let rails = ways.into_iter().enumerate();
+        rails.map(|(rail, way)| Self::open(config, rail as u16, way)).collect()
+    }
+
+    fn open(config: &OfiConfig, rail: u16, mut info: Info) -> Result<Ofi, OpenError> {
+        let random = random().map_err(OpenError::Random)?;
+        let incarnation = random | 1;
+        let provider = Provider::of(&info.provider());
+        if provider.files && info.addresses_are_text() {
+            // So that what is left of a killed process can be told apart from others'.
+            let name = format!("{}-{}-{}-{rail}", config.job, config.me.0, std::process::id());
+            info.set_source_text(&name);
+        }
+        let longest = (LEAD_MAX + config.eager).min(info.max_message()).min(provider.one_piece);
+        let most = (LONG_BYTES / longest).max(8);
+        let options = Options {
+            buffers: vec![SMALL, (most, longest)],
+            receives: match provider.multi_recv {
+                true => RECEIVE.0,
+                false => (RECEIVE.0 * RECEIVE.1 / longest).clamp(16, info.queue_sizes().1.max(16)),
+            },
+            receive_len: RECEIVE.1.max(2 * longest),
+            multi_recv: provider.multi_recv,
+            longest,
+            peers: config.peers,
+            waitable: config.waitable && provider.waits,
+            close_busy: provider.close_busy,
+        };
+        let (name, domain) = (info.provider(), info.domain());
+        let failed =
+            |error| OpenError::Provider { provider: name.clone(), domain: domain.clone(), error };
+        let port = Port::open(info, options).map_err(failed)?;
+        let info = port.info();
+        if port.name().len() > NAME_MAX {
+            return Err(OpenError::Limit("the endpoint's address is too long to be exchanged"));
+        }
+        let caps = caps(&provider, info, longest - LEAD_MAX);
+        let blob = Blob {
+            format: info.addr_format(),
+            protocol: info.protocol(),
+            incarnation,
+            pid: std::process::id(),
+            provider: info.provider(),
+            name: port.name().to_vec(),
+        };
+        let inject = info.inject_size().min(PREFIX + MAX_SHORT);
+        let core = Core {
+            who: Greeter { rail, me: config.me.0, incarnation, pid: std::process::id() },
+            key: JobKey::new(&config.secret, &config.job),
+            window: window_units(config.window),
+            peers: Vec::new(),
+            controls: Default::default(),
+            due: Vec::new(),
+            waiting: Vec::new(),
+            unused: Vec::new(),
+            greetings: Vec::new(),
+            failing: Vec::new(),
+            watched: Vec::new(),
+            ended: Vec::new(),
+            reads: Reads::default(),
+            wrong_reads: Vec::new(),
+            counters: Arc::default(),
+            reports: 0,
+            departed: None,
+        };
+        Ok(Ofi {
+            port: Some(port),
+            core,
+            caps,
+            blob,
+            config: config.clone(),
+            provider,
+            scratch: vec![0; PREFIX + MAX_SHORT].into(),
+            inject,
+            longest,
+            ticks: 0,
+            stamp: 0,
+        })
+    }
+
+    /// Puts a frame into a buffer and sends it; it is taken whatever the provider says.
+    fn launch(&mut self, peer: Peer, slot: Slot, len: usize, payload: usize) {
+        let (Some(port), Some(ep)) =
+            (self.port.as_mut(), self.core.peers[peer.index()].ep.as_deref_mut())
+        else {
+            return;
+        };
+        self.core.counters.frames_sent.add(1);
+        self.core.counters.bytes_sent.add(payload as u64);
+        match port.send(slot, len, ep.to, ep.token) {
+            Ok(()) => ep.flying += 1,
+            Err((error, slot)) => {
+                ep.backlog.push_back(Waiting { slot, len });
+                let life = ep.token;
+                self.core.waiting.push(peer.0);
+                self.no_room(life, judge(Place::Call, error));
+            }
+        }
+    }
+
+    /// The provider did not take something of that life.
+    #[cold]
+    pub(crate) fn no_room(&mut self, life: u64, verdict: Verdict) {
+        let Some((peer, ep)) = self.core.live(life) else { return };
+        match verdict {
+            Verdict::Rail(cause) => self.core.failing.push((life, Fault::rail(peer, cause))),
+            Verdict::Device(cause) => self.core.failing.push((0, Fault::device(cause))),
+            Verdict::Later | Verdict::Discard => {
+                if ep.stuck.is_none() {
+                    ep.stuck = Some(Instant::now());
+                    self.core.watched.push(life);
+                }
+                self.core.counters.retried.add(1);
+            }
+        }
+    }
+
+    /// The endpoint that takes frames for `peer`.
+    #[inline]
+    fn sendable(&mut self, peer: Peer) -> Result<&mut Endpoint, Refused> {
+        let place = self.core.peers.get_mut(peer.index());
+        let ep = place.and_then(|place| place.ep.as_deref_mut()).ok_or(Refused::Closed)?;
+        match ep.phase {
+            Phase::Up => Ok(ep),
+            // Also when the peer greeted and the layer above does not know yet: it will, in a moment.
+            Phase::Dialing | Phase::Answering => Err(Refused::Connecting),
+        }
+    }
+
+    /// A buffer with the prefix and header of a frame whose payload has `len` bytes.
+    #[inline]
+    fn prepare(&mut self, peer: Peer, header: &[u8], len: usize) -> Result<Slot, Refused> {
+        let total = PREFIX + header.len() + len;
+        let window = self.core.window;
+        let room = self.sendable(peer)?.has_room(total, window);
+        let slot = match (room, self.port.as_mut()) {
+            (true, Some(port)) => port.buffer(total),
+            _ => None,
+        };
+        let (Some(slot), Some(port)) = (slot, self.port.as_mut()) else {
+            self.core.counters.refused.add(1);
+            return Err(Refused::NoRoom);
+        };
+        let ep = self.core.peers[peer.index()].ep.as_deref_mut().ok_or(Refused::Closed)?;
+        let credits = ep.take_owed();
+        let number = ep.count_out(total);
+        let prefix = Prefix::new(Kind::Data, header.len(), credits, number, ep.theirs);
+        let bytes = port.bytes_mut(&slot);
+        bytes[..PREFIX].copy_from_slice(prefix.as_bytes());
+        bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+        Ok(slot)
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let Some(port) = self.port.as_mut() else { return 0 };
+        let core = &mut self.core;
+        match port.poll(|event| core.event(event, sink)) {
+            Ok(count) => count,
+            Err(error) => {
+                let Verdict::Device(cause) = judge(Place::Queue, error) else { return 0 };
+                self.lose(cause, sink);
+                1
+            }
+        }
+    }
+
+    fn lingers(&self) -> bool {
+        self.core.departed.is_some_and(|since| since.elapsed() < self.config.linger)
+    }
+}
+
+impl Btl for Ofi {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        Address { component: NAME.into(), rail: self.core.who.rail, bytes: self.blob.encode() }
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
+        let right = address.component == NAME && address.rail == self.core.who.rail;
+        let there = right.then(|| Blob::decode(&address.bytes)).flatten();
+        let there = there.filter(|there| {
+            peer.0 != self.core.who.me && peer.0 < PEERS_MAX && self.blob.speaks_with(there)
+        });
+        let Some(there) = there.filter(|_| self.port.is_some()) else {
+            return Err(Fault::rail(peer, Cause::Unreachable));
+        };
+        if self.core.departed.is_some() {
+            return Err(Fault::rail(peer, Cause::Finalized));
+        }
+        let place = self.core.place(peer);
+        if place.excluded {
+            return Err(Fault::rail(peer, Cause::Invalidated));
+        }
+        place.incarnation = there.incarnation;
+        place.pid = there.pid;
+        if let Some(ep) = place.ep.as_deref_mut() {
+            ep.known = true; // it is being made by the peer's greeting, or is there
+            return Ok(());
+        }
+        let to =
+            self.resolve(peer, &there.name).map_err(|_| Fault::rail(peer, Cause::Unreachable))?;
+        let stamp = self.next_stamp();
+        let Some(ep) = self.begin(peer, Phase::Dialing, stamp, to) else {
+            return Err(Fault::rail(peer, Cause::Exhausted("randomness")));
+        };
+        ep.known = true;
+        let name = self.blob.name.clone();
+        self.core.greet(peer, Kind::Hello, &name);
+        Ok(())
+    }
+
+    #[inline]
+    fn state(&self, peer: Peer) -> EndpointState {
+        self.core.endpoint(peer).map_or(EndpointState::Closed, Endpoint::state)
+    }
+
+    #[inline]
+    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
+        let len = header.len() + payload.len();
+        if len > self.caps.max_short {
+            return Err(Refused::TooLong { max: self.caps.max_short });
+        }
+        let total = PREFIX + len;
+        if total > self.inject {
+            return self.send_bcopy(peer, header, payload.len(), |offset, piece| {
+                piece.copy_from_slice(&payload[offset..offset + piece.len()]);
+            });
+        }
+        let window = self.core.window;
+        let ep = self.sendable(peer)?;
+        if !ep.has_room(total, window) {
+            self.core.counters.refused.add(1);
+            return Err(Refused::NoRoom);
+        }
+        let credits = ep.take_owed();
+        let (number, theirs, to, life) = (ep.next_out, ep.theirs, ep.to, ep.token);
+        let prefix = Prefix::new(Kind::Data, header.len(), credits, number, theirs);
+        let Some(port) = self.port.as_mut() else { return Err(Refused::Closed) };
+        let message = &mut self.scratch[..total];
+        message[..PREFIX].copy_from_slice(prefix.as_bytes());
+        message[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+        message[PREFIX + header.len()..].copy_from_slice(payload);
+        let sent = port.inject(to, message);
+        let ep = self.core.peers[peer.index()].ep.as_deref_mut().ok_or(Refused::Closed)?;
+        match sent {
+            Ok(()) => {
+                ep.count_out(total);
+                ep.stuck = None;
+                self.core.counters.frames_sent.add(1);
+                self.core.counters.bytes_sent.add(payload.len() as u64);
+                Ok(())
+            }
+            Err(error) => {
+                ep.owe(credits);
+                if credits != 0 && !self.core.due.contains(&peer.0) {
+                    self.core.due.push(peer.0);
+                }
+                self.no_room(life, judge(Place::Call, error));
+                self.core.counters.refused.add(1);
+                Err(Refused::NoRoom)
+            }
+        }
+    }
+
+    fn send_bcopy<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        mut pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]),
+    {
+        if len > self.caps.max_bcopy {
+            return Err(Refused::TooLong { max: self.caps.max_bcopy });
+        }
+        assert!(header.len() <= HEADER_MAX, "a frame header of {} bytes", header.len());
+        let slot = self.prepare(peer, header, len)?;
+        let lead = PREFIX + header.len();
+        if let Some(port) = self.port.as_mut() {
+            pack(0, &mut port.bytes_mut(&slot)[lead..lead + len]);
+        }
+        self.launch(peer, slot, lead + len, len);
+        Ok(())
+    }
+
+    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
+        Err((Refused::Unsupported, descriptor))
+    }
+
+    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+        if !self.caps.get || matches!(descriptor.kind, RmaKind::Put(_)) {
+            return Err((Refused::Unsupported, descriptor));
+        }
+        let (life, to) = match self.sendable(descriptor.peer) {
+            Ok(ep) => (ep.token, ep.to),
+            Err(refused) => return Err((refused, descriptor)),
+        };
+        if !self.core.reads.has_room() {
+            self.core.counters.refused.add(1);
+            return Err((Refused::NoRoom, descriptor));
+        }
+        match self.core.reads.take(descriptor, life, to) {
+            Ok(()) => {}
+            Err((cause, descriptor)) => self.core.wrong_reads.push((descriptor, cause)),
+        }
+        self.core.counters.rma.add(1);
+        if let Some(port) = self.port.as_mut() {
+            for (life, verdict) in self.core.reads.pump(port, self.longest) {
+                self.no_room(life, verdict);
+            }
+        }
+        Ok(())
+    }
+
+    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        if !self.caps.get {
+            return Err(Refused::Unsupported);
+        }
+        let port = self.port.as_mut().ok_or(Refused::Closed)?;
+        match lend::register(port, region) {
+            Ok(registration) => Ok(encode_key(registration, region.len())),
+            Err(error) => {
+                tracing::debug!(%error, "ofi registration refused");
+                Err(Refused::NoRoom)
+            }
+        }
+    }
+
+    fn register_target(&mut self, _: &RecvRegion) -> Result<RemoteKey, Refused> {
+        Err(Refused::Unsupported)
+    }
+
+    fn deregister(&mut self, key: &RemoteKey) {
+        if let (Some((registration, _)), Some(port)) = (decode_key(key), self.port.as_mut()) {
+            port.deregister(registration.key);
+        }
+    }
+
+    #[inline]
+    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let before = self.core.reports;
+        self.poll(sink);
+        if !self.core.is_idle() {
+            self.chores(sink);
+        }
+        self.core.reports - before
+    }
+
+    fn arm(&mut self) -> Armed {
+        let Some(port) = self.port.as_mut() else { return Armed::PollOnly };
+        if !port.is_waitable() {
+            return Armed::PollOnly;
+        }
+        if !self.core.is_idle() {
+            return Armed::Ready;
+        }
+        port.wait_on().map_or(Armed::Ready, Armed::Wait)
+    }
+
+    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if residue == Residue::Deliver && self.state(peer) == EndpointState::Up {
+            // What has arrived for it is among what has arrived for all.
+            for _ in 0..64 {
+                if self.poll(sink) == 0 {
+                    break;
+                }
+            }
+        }
+        self.core.end(peer, End::Invalidated, sink);
+    }
+
+    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if peer.0 < PEERS_MAX {
+            self.invalidate(peer, residue, sink);
+            self.core.place(peer).excluded = true;
+        }
+    }
+
+    fn unflushed(&self) -> usize {
+        self.core.unflushed(self.lingers())
+    }
+
+    fn depart(&mut self) {
+        if self.core.departed.is_none() {
+            self.core.depart(Instant::now());
+            self.flush();
+        }
+    }
+
+    fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.core.counters)
+    }
+
+    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        writeln!(
+            out,
+            "ofi rail {} ({}): {:?}, {} controls, {} reads",
+            self.core.who.rail,
+            self.caps.device,
+            self.port,
+            self.core.controls.len(),
+            self.core.reads.len()
+        )?;
+        for (index, place) in self.core.peers.iter().enumerate().take(64) {
+            if let Some(ep) = &place.ep {
+                writeln!(out, "  {index}: {ep:?}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ofi {
+    /// After a good-bye, waits until the peers that live have heard it, at most [`OfiConfig::linger`]; otherwise this is
+    /// what a crash looks like.
+    fn drop(&mut self) {
+        while self.lingers() && (self.unflushed() > 0 || !self.core.controls.is_empty()) {
+            if self.progress(&mut Nobody) == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Nobody listens any more.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn frame(&mut self, _: Peer, _: &[u8], _: &[u8]) {}
+    fn landed(&mut self, _: Peer, _: RecvRegion, _: Token, _: Result<(), Fault>) {}
+    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
+    fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+    fn up(&mut self, _: Peer) {}
+    fn fault(&mut self, _: Fault) {}
+    fn closed(&mut self, _: Peer) {}
+}
+
+fn caps(provider: &Provider, info: &Info, eager: usize) -> Caps {
+    let has = info.has();
+    Caps {
+        name: NAME,
+        device: format!("{} on {} ({})", info.provider(), info.domain(), info.fabric()),
+        max_short: MAX_SHORT.min(eager),
+        max_bcopy: eager,
+        max_zcopy: 0,
+        eager_limit: eager,
+        fragment: eager,
+        put: false,
+        get: provider.get && has.rma,
+        // Whatever the provider keeps: frames are numbered.
+        ordered: true,
+        lossless: false,
+        latency_ns: provider.latency_ns,
+        bandwidth_mbs: provider.bandwidth_mbs,
+        // Devices before our own tcp, that before libfabric's ways to do the same.
+        exclusivity: if provider.hardware { 200 } else { 90 },
+        failure_report: FailureReport::Silent,
+    }
+}
+
+pub(crate) fn random() -> Result<u64, rustix::io::Errno> {
+    let mut bytes = [0; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(n) => filled += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(u64::from_le_bytes(bytes))
+}
+
+const _: () = assert!(GREETING_MAX <= SMALL.1);
+const _: () = assert!(PREFIX + MAX_SHORT + HEADER_MAX <= SMALL.1);
