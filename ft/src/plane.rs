@@ -323,7 +323,11 @@ impl Plane {
             return;
         }
         // Acknowledged is known.
-        self.learn(contribution.acknowledged.as_slice(), None);
+        let (me, size) = (self.me, self.size);
+        let others =
+            contribution.acknowledged.iter().filter(|process| *process < size && *process != me);
+        let others: Vec<u32> = others.collect();
+        self.learn(&others, None);
         self.comms[at].agree(seq, &contribution, self.config.fan, &mut self.out);
     }
 
@@ -428,6 +432,9 @@ impl Plane {
 
     /// Failures become known, from `source` or here.
     fn learn(&mut self, processes: &[u32], source: Option<u32>) {
+        if processes.is_empty() {
+            return;
+        }
         let new = self.notices.learn(processes, source, &mut self.out);
         if new.is_empty() {
             return;

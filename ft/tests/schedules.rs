@@ -24,6 +24,7 @@ fn run(seed: u64) -> Result<(), String> {
         revokers,
         all_detect: random.random(),
         mute: false,
+        hashed: false,
     };
     let mut net = Net::new(setting.clone());
     let mut deaths = random.random_range(0..size).min(random.random_range(0..=12));

@@ -49,12 +49,20 @@ pub struct Setting {
     pub all_detect: bool,
     /// Failure notices are lost: only detectors tell.
     pub mute: bool,
+    /// Keep hashes, for [`Net::fingerprint`].
+    pub hashed: bool,
 }
 
 #[derive(Clone)]
 struct Hashed<T> {
     value: T,
     hash: u64,
+}
+
+impl Setting {
+    fn hash(&self, value: &impl Hash) -> u64 {
+        if self.hashed { hash_of(value) } else { 0 }
+    }
 }
 
 /// What a plane is told.
@@ -194,7 +202,7 @@ impl Net {
                 let frame = frames.pop_front().expect("empty channels are none");
                 if !frames.is_empty() {
                     self.channels[at] =
-                        Some(Rc::new(Hashed { hash: hash_of(&frames), value: frames }));
+                        Some(Rc::new(Hashed { hash: self.setting.hash(&frames), value: frames }));
                 }
                 (to, Box::new(move |plane| plane.receive(from, &frame, 0)))
             }
@@ -208,8 +216,10 @@ impl Net {
                         frames.truncate(frames.len() - (loss % ways) as usize);
                         loss /= ways;
                         if !frames.is_empty() {
-                            self.channels[at] =
-                                Some(Rc::new(Hashed { hash: hash_of(&frames), value: frames }));
+                            self.channels[at] = Some(Rc::new(Hashed {
+                                hash: self.setting.hash(&frames),
+                                value: frames,
+                            }));
                         }
                     }
                     let at = self.channel(other, process);
@@ -251,7 +261,8 @@ impl Net {
             seen = true;
             self.effect(me, effect);
         }
-        self.planes[me as usize] = Rc::new(Hashed { hash: hash_of(&plane), value: plane });
+        self.planes[me as usize] =
+            Rc::new(Hashed { hash: self.setting.hash(&plane), value: plane });
         seen
     }
 
@@ -266,7 +277,7 @@ impl Net {
                         .map_or_else(VecDeque::new, |one| one.value.clone());
                     frames.push_back(bytes);
                     self.channels[at] =
-                        Some(Rc::new(Hashed { hash: hash_of(&frames), value: frames }));
+                        Some(Rc::new(Hashed { hash: self.setting.hash(&frames), value: frames }));
                 }
             }
             Effect::Failed(process) => {

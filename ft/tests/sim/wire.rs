@@ -1,10 +1,12 @@
 //! Virtual time: processes with one port each under LogGP, and a queue of what happens when. No chance but the seed's.
 
+#![allow(dead_code, reason = "tests and examples use different parts")]
+
 use ironweave_ft::Frame;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 /// LogGP, in nanoseconds (the time for a byte in picoseconds).
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,9 @@ pub enum What<E> {
     Other(E),
 }
 
+/// Times that are near enough to have a bucket each.
+const NEAR: u64 = 1 << 17;
+
 /// The network and the clock.
 pub struct Wire<E> {
     model: Model,
@@ -45,7 +50,12 @@ pub struct Wire<E> {
     port: Vec<u64>,
     /// Latest arrival of each pair, kept only where frames could overtake.
     last: HashMap<(u32, u32), u64>,
-    queue: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// The present time, and what happens in each of the `NEAR` nanoseconds from it on, in order.
+    now: u64,
+    near: Vec<VecDeque<u32>>,
+    near_count: usize,
+    /// What happens later: time, order, slot.
+    far: BinaryHeap<Reverse<(u64, u64, u32)>>,
     slots: Vec<Option<What<E>>>,
     free: Vec<u32>,
     order: u64,
@@ -61,7 +71,10 @@ impl<E> Wire<E> {
             busy: vec![0; size as usize],
             port: vec![0; size as usize],
             last: HashMap::new(),
-            queue: BinaryHeap::new(),
+            now: 0,
+            near: vec![VecDeque::new(); NEAR as usize],
+            near_count: 0,
+            far: BinaryHeap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             order: 0,
@@ -77,8 +90,13 @@ impl<E> Wire<E> {
             self.slots.len() as u32 - 1
         });
         self.slots[slot as usize] = Some(what);
-        self.order += 1;
-        self.queue.push(Reverse((time, self.order, slot)));
+        if time < self.now + NEAR {
+            self.near[(time % NEAR) as usize].push_back(slot);
+            self.near_count += 1;
+        } else {
+            self.order += 1;
+            self.far.push(Reverse((time, self.order, slot)));
+        }
     }
 
     /// Lets something happen at a time.
@@ -88,10 +106,24 @@ impl<E> Wire<E> {
 
     /// The next thing, and when.
     pub fn next(&mut self) -> Option<(u64, What<E>)> {
-        let Reverse((time, _, slot)) = self.queue.pop()?;
-        self.free.push(slot);
-        self.events += 1;
-        Some((time, self.slots[slot as usize].take().expect("each slot is queued once")))
+        loop {
+            if let Some(slot) = self.near[(self.now % NEAR) as usize].pop_front() {
+                self.near_count -= 1;
+                self.free.push(slot);
+                self.events += 1;
+                let what = self.slots[slot as usize].take().expect("each slot is queued once");
+                return Some((self.now, what));
+            }
+            let first_far = self.far.peek().map(|Reverse((time, ..))| *time);
+            self.now = if self.near_count > 0 { self.now + 1 } else { first_far? };
+            while let Some(Reverse((time, _, slot))) = self.far.peek().copied()
+                && time < self.now + NEAR
+            {
+                self.far.pop();
+                self.near[(time % NEAR) as usize].push_back(slot);
+                self.near_count += 1;
+            }
+        }
     }
 
     /// `process` turns to something that came at `time`, which takes it `o` if it is a frame: when it is done with that.
