@@ -11,21 +11,9 @@
 use crate::message::{Element, ElementMut};
 use crate::reduce::Op;
 use crate::threading::{Handle, Threading};
-use crate::{Comm, Error, Result, lend};
-use ironweave_coll::{Block, Call, Elements, Memory, Reduction, Root};
-use std::sync::Arc;
+use crate::{Comm, Error, Result, calls, lend};
+use ironweave_coll::{Call, Elements, Memory, Reduction};
 use zerocopy::IntoBytes as _;
-
-/// Blocks of these many elements one after the other, in bytes.
-fn blocks<E>(counts: &[usize]) -> Arc<[Block]> {
-    let mut offset = 0;
-    let mut block = |count: &usize| {
-        let block = Block { offset, len: count * size_of::<E>() };
-        offset += block.len;
-        block
-    };
-    counts.iter().map(&mut block).collect()
-}
 
 impl<T: Threading> Comm<T> {
     /// Runs a collective to its end.
@@ -56,9 +44,7 @@ impl<T: Threading> Comm<T> {
         count: usize,
         call: impl FnOnce(Elements) -> Call,
     ) -> Result<()> {
-        let reduction = op.reduction()?;
-        let commutative = reduction.is_commutative();
-        let elements = Elements { count, extent: size_of::<E>(), commutative };
+        let (reduction, elements) = op.on(count)?;
         self.collective(&call(elements), data.as_bytes(), into, Some(&reduction))
     }
 
@@ -75,9 +61,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`barrier`](Self::barrier); [`Error::Argument`] for wrong arguments, as of all collectives.
     pub fn bcast<E: ElementMut>(&self, data: &mut [E], root: u32) -> Result<()> {
-        let len = size_of_val(data);
-        let call = Call::Bcast { root: Root::Rank(root), len };
-        self.collective(&call, &[], data.as_mut_bytes(), None)
+        self.collective(&calls::bcast(data, root), &[], data.as_mut_bytes(), None)
     }
 
     /// Collects everybody's data at `root`, in the order of ranks (`MPI_Gather`). All give equally much; `into` matters at the
@@ -86,9 +70,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn gather<E: ElementMut>(&self, data: &[E], into: &mut [E], root: u32) -> Result<()> {
-        let block = size_of_val(data);
-        let call = Call::Gather { root: Root::Rank(root), block, in_place: false };
-        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+        self.collective(&calls::gather(data, root), data.as_bytes(), into.as_mut_bytes(), None)
     }
 
     /// As [`gather`](Self::gather), rank r giving `counts[r]` elements (`MPI_Gatherv`). `into` and `counts` matter at the root
@@ -103,9 +85,7 @@ impl<T: Threading> Comm<T> {
         counts: &[usize],
         root: u32,
     ) -> Result<()> {
-        let blocks = if self.rank() == root { blocks::<E>(counts) } else { Arc::from([]) };
-        let len = size_of_val(data);
-        let call = Call::Gatherv { root: Root::Rank(root), len, blocks, in_place: false };
+        let call = calls::gatherv(data, counts, self.rank(), root);
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -114,9 +94,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn scatter<E: ElementMut>(&self, data: &[E], into: &mut [E], root: u32) -> Result<()> {
-        let block = size_of_val(into);
-        let call = Call::Scatter { root: Root::Rank(root), block, in_place: false };
-        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+        self.collective(&calls::scatter(into, root), data.as_bytes(), into.as_mut_bytes(), None)
     }
 
     /// As [`scatter`](Self::scatter), rank r getting `counts[r]` elements (`MPI_Scatterv`). `data` and `counts` matter at the
@@ -131,9 +109,7 @@ impl<T: Threading> Comm<T> {
         into: &mut [E],
         root: u32,
     ) -> Result<()> {
-        let blocks = if self.rank() == root { blocks::<E>(counts) } else { Arc::from([]) };
-        let len = size_of_val(into);
-        let call = Call::Scatterv { root: Root::Rank(root), len, blocks, in_place: false };
+        let call = calls::scatterv(into, counts, self.rank(), root);
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -151,9 +127,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn allgather<E: ElementMut>(&self, data: &[E], into: &mut [E]) -> Result<()> {
-        let len = size_of_val(data);
-        let call = Call::Allgather { len, block: len, in_place: false };
-        self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
+        self.collective(&calls::allgather(data), data.as_bytes(), into.as_mut_bytes(), None)
     }
 
     /// As [`allgather`](Self::allgather), rank r giving `counts[r]` elements (`MPI_Allgatherv`).
@@ -166,11 +140,7 @@ impl<T: Threading> Comm<T> {
         into: &mut [E],
         counts: &[usize],
     ) -> Result<()> {
-        let call = Call::Allgatherv {
-            len: size_of_val(data),
-            blocks: blocks::<E>(counts),
-            in_place: false,
-        };
+        let call = calls::allgatherv(data, counts);
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -180,13 +150,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn alltoall<E: ElementMut>(&self, data: &[E], into: &mut [E]) -> Result<()> {
-        let parts = self.size() as usize;
-        if !data.len().is_multiple_of(parts) {
-            let given = data.len();
-            return Err(Error::Argument(format!("{given} elements are not {parts} equal parts")));
-        }
-        let block = size_of_val(data) / parts;
-        let call = Call::Alltoall { len: block, block, in_place: false };
+        let call = calls::alltoall(data, self.size())?;
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -202,8 +166,7 @@ impl<T: Threading> Comm<T> {
         into: &mut [E],
         taken: &[usize],
     ) -> Result<()> {
-        let (send, recv) = (blocks::<E>(given), blocks::<E>(taken));
-        let call = Call::Alltoallv { send, recv, in_place: false };
+        let call = calls::alltoallv::<E>(given, taken);
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -218,11 +181,8 @@ impl<T: Threading> Comm<T> {
         op: Op<E>,
         root: u32,
     ) -> Result<()> {
-        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Reduce {
-            root: Root::Rank(root),
-            elements,
-            in_place: false,
-        })
+        let call = |elements| calls::reduce(elements, root);
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), call)
     }
 
     /// Combines everybody's data for everybody, element by element (`MPI_Allreduce`). All get the same bits.
@@ -240,10 +200,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn allreduce<E: ElementMut>(&self, data: &[E], into: &mut [E], op: Op<E>) -> Result<()> {
-        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Allreduce {
-            elements,
-            in_place: false,
-        })
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), calls::allreduce)
     }
 
     /// As [`allreduce`](Self::allreduce), the result taking the place of the data (`MPI_IN_PLACE`).
@@ -269,12 +226,8 @@ impl<T: Threading> Comm<T> {
         counts: &[usize],
         op: Op<E>,
     ) -> Result<()> {
-        self.reducing(data, into.as_mut_bytes(), &op, 0, |elements| Call::ReduceScatter {
-            counts: counts.into(),
-            extent: elements.extent,
-            commutative: elements.commutative,
-            in_place: false,
-        })
+        let call = |elements| calls::reduce_scatter(elements, counts);
+        self.reducing(data, into.as_mut_bytes(), &op, 0, call)
     }
 
     /// As [`reduce_scatter`](Self::reduce_scatter), all getting equally much: as many as `into` has elements
@@ -289,10 +242,7 @@ impl<T: Threading> Comm<T> {
         op: Op<E>,
     ) -> Result<()> {
         let count = into.len();
-        self.reducing(data, into.as_mut_bytes(), &op, count, |elements| Call::ReduceScatterBlock {
-            elements,
-            in_place: false,
-        })
+        self.reducing(data, into.as_mut_bytes(), &op, count, calls::reduce_scatter_block)
     }
 
     /// Combines the data of the ranks up to and with this one (`MPI_Scan`).
@@ -300,10 +250,7 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn scan<E: ElementMut>(&self, data: &[E], into: &mut [E], op: Op<E>) -> Result<()> {
-        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Scan {
-            elements,
-            in_place: false,
-        })
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), calls::scan)
     }
 
     /// Combines the data of the ranks before this one (`MPI_Exscan`). At rank 0 `into` stays as it is.
@@ -311,9 +258,6 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As [`bcast`](Self::bcast).
     pub fn exscan<E: ElementMut>(&self, data: &[E], into: &mut [E], op: Op<E>) -> Result<()> {
-        self.reducing(data, into.as_mut_bytes(), &op, data.len(), |elements| Call::Exscan {
-            elements,
-            in_place: false,
-        })
+        self.reducing(data, into.as_mut_bytes(), &op, data.len(), calls::exscan)
     }
 }

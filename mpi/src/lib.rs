@@ -33,6 +33,7 @@
 //! [`World::init`] gives a world for one thread, without any lock. [`World::init_multiple`] gives one that any thread may
 //! use at any time.
 
+mod calls;
 mod collective;
 mod comm;
 mod create;
@@ -42,6 +43,7 @@ mod error;
 pub mod guide;
 mod lend;
 mod message;
+mod nonblocking;
 mod open;
 mod rails;
 mod recover;
@@ -53,7 +55,8 @@ mod world;
 pub use comm::{Comm, Message};
 pub use error::{Error, Result};
 pub use message::{Element, ElementMut, Source, Status, Tag};
-pub use recover::Agreed;
+pub use nonblocking::Collective;
+pub use recover::{Agreed, Deferred};
 pub use reduce::{Complex32, Complex64, LocatedF32, LocatedI32, Numeric, Op};
 pub use scope::{Persistent, Request, Scope};
 pub use threading::{Multiple, Single, Threading};

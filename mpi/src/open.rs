@@ -51,11 +51,20 @@ pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
 
 /// What the core over that PML needs to know.
 pub(crate) fn core(job: &Job) -> Result<ironweave_core::Config> {
+    let mut collectives = ironweave_coll::Config::default();
+    for &collective in ironweave_coll::Config::COLLECTIVES {
+        let algorithm = job.params().text(&format!("coll_{collective}_algorithm"));
+        collectives.set(collective, algorithm)?;
+    }
+    match job.params().number("coll_segment_size") {
+        0 => {}
+        bytes => collectives.segment = bytes as usize,
+    }
     let hosts: Option<Vec<u32>> = (0..job.size()).map(|rank| job.host_index(rank)).collect();
     Ok(ironweave_core::Config {
         me: Peer(job.rank()),
         size: job.size(),
-        collectives: Arc::default(),
+        collectives: Arc::new(collectives),
         plane: PlaneConfig::default(),
         hosts: hosts.map(Arc::from),
     })
@@ -142,4 +151,26 @@ pub(crate) fn spin(job: &Job) -> u32 {
 pub(crate) fn watchdog() -> Option<Duration> {
     let seconds = std::env::var("IRONWEAVE_WATCHDOG").ok()?;
     seconds.parse().ok().map(Duration::from_secs_f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use ironweave_rte::params::Kind;
+    use ironweave_rte::params::table::TABLE;
+
+    /// What users are told they may choose is what there is to choose.
+    #[test]
+    fn parameters_name_the_algorithms_that_exist() {
+        let mut config = ironweave_coll::Config::default();
+        for collective in ironweave_coll::Config::COLLECTIVES {
+            let name = format!("coll_{collective}_algorithm");
+            let row = TABLE.iter().find(|row| row.name == name).expect(&name);
+            let Kind::Choice(algorithms) = row.kind else { panic!("{name} is a choice") };
+            for algorithm in algorithms {
+                config.set(collective, algorithm).expect(&name);
+            }
+            let error = config.set(collective, "nonsense").expect_err(&name).to_string();
+            assert!(algorithms.iter().all(|algorithm| error.contains(algorithm)), "{error}");
+        }
+    }
 }

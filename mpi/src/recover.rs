@@ -1,9 +1,9 @@
 //! What a program does about failures: find out, interrupt, agree, and go on with those who are left (ULFM; seed 000, and the
 //! guide page [`guide`](crate::guide)).
 
-use crate::threading::{Handle, Threading};
+use crate::threading::{Handle, Single, Threading};
 use crate::{Comm, Error, Result};
-use ironweave_core::Output;
+use ironweave_core::{Output, TaskId};
 
 /// What [`Comm::agree`] decided: the same at all living processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +13,69 @@ pub struct Agreed {
     /// A failure that was not acknowledged by everybody ([`Comm::ack_failed`]): one such rank. It is what
     /// `MPIX_Comm_agree` reports as `MPIX_ERR_PROC_FAILED` beside its value.
     pub new_failure: Option<u32>,
+}
+
+/// An operation under way that needs no buffer: [`Comm::iagree`], [`Comm::ishrink`]. Goes on whenever the process progresses.
+/// Dropped, it runs on unseen.
+#[must_use = "its outcome is lost when nobody waits for it"]
+pub struct Deferred<R, T: Threading = Single> {
+    comm: Comm<T>,
+    task: Option<TaskId>,
+    outcome: fn(&Comm<T>, Output) -> Result<R>,
+}
+
+impl<R, T: Threading> Deferred<R, T> {
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    /// Those of the blocking call.
+    pub fn wait(mut self) -> Result<R> {
+        let task = self.task.take().expect("taken by `wait` and `test` alone, which end it");
+        let output = self.comm.handle().complete(task)?;
+        (self.outcome)(&self.comm, output)
+    }
+
+    /// The outcome if it is there, or the operation again; moves communication forward.
+    ///
+    /// # Errors
+    /// Those of the blocking call.
+    pub fn test(mut self) -> Result<std::result::Result<R, Self>> {
+        let task = self.task.take().expect("taken by `wait` and `test` alone, which end it");
+        let polled = self.comm.handle().with(|engine| {
+            engine.progress();
+            Ok(engine.test(task))
+        })?;
+        match polled {
+            None => {
+                self.task = Some(task);
+                Ok(Err(self))
+            }
+            Some(output) => (self.outcome)(&self.comm, output?).map(Ok),
+        }
+    }
+}
+
+impl<R, T: Threading> Drop for Deferred<R, T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            // Nobody can be told of an engine that is out of order.
+            let _ = self.comm.handle().with(|engine| {
+                engine.detach(task);
+                Ok(())
+            });
+        }
+    }
+}
+
+fn agreed(output: Output) -> Result<Agreed> {
+    match output {
+        Output::Agreed { flag, failure: None } => Ok(Agreed { flag, new_failure: None }),
+        Output::Agreed { flag, failure: Some(failure) } => match failure.into() {
+            Error::ProcFailed { rank } => Ok(Agreed { flag, new_failure: Some(rank) }),
+            other => Err(other),
+        },
+        other => unreachable!("an agreement brings no {other:?}"),
+    }
 }
 
 impl<T: Threading> Comm<T> {
@@ -79,18 +142,21 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// [`Error::Fenced`] when the others have excluded this process, [`Error::Poisoned`].
     pub fn agree(&self, flag: u64) -> Result<Agreed> {
+        self.iagree(flag)?.wait()
+    }
+
+    /// [`agree`](Self::agree) without waiting (`MPIX_Comm_iagree`). Several may be under way; they begin in the same order at
+    /// every member.
+    ///
+    /// # Errors
+    /// As `agree`.
+    pub fn iagree(&self, flag: u64) -> Result<Deferred<Agreed, T>> {
         let task = self.handle().with(|engine| {
             let now = engine.now();
             Ok(engine.iagree(self.core(), flag, now)?)
         })?;
-        match self.handle().complete(task)? {
-            Output::Agreed { flag, failure: None } => Ok(Agreed { flag, new_failure: None }),
-            Output::Agreed { flag, failure: Some(failure) } => match failure.into() {
-                Error::ProcFailed { rank } => Ok(Agreed { flag, new_failure: Some(rank) }),
-                other => Err(other),
-            },
-            other => unreachable!("an agreement brings no {other:?}"),
-        }
+        let outcome = |_: &Comm<T>, output| agreed(output);
+        Ok(Deferred { comm: self.clone(), task: Some(task), outcome })
     }
 
     /// A communicator of the living (`MPIX_Comm_shrink`), with ranks in the same order: the same group at each of them,
@@ -100,7 +166,24 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// [`Error::Fenced`] when the others have excluded this process, [`Error::Poisoned`].
     pub fn shrink(&self) -> Result<Comm<T>> {
-        let made = self.create(|engine, comm, now| engine.ishrink(comm, now))?;
-        Ok(made.expect("whoever shrinks is alive"))
+        self.ishrink()?.wait()
+    }
+
+    /// [`shrink`](Self::shrink) without waiting (`MPIX_Comm_ishrink`).
+    ///
+    /// # Errors
+    /// As `shrink`.
+    pub fn ishrink(&self) -> Result<Deferred<Comm<T>, T>> {
+        let task = self.handle().with(|engine| {
+            let now = engine.now();
+            Ok(engine.ishrink(self.core(), now)?)
+        })?;
+        let outcome = |comm: &Comm<T>, output| match output {
+            Output::Comm(Some(made)) => Comm::new(comm.handle().clone(), made, true),
+            other => {
+                unreachable!("whoever shrinks is alive and gets a communicator, not {other:?}")
+            }
+        };
+        Ok(Deferred { comm: self.clone(), task: Some(task), outcome })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::message::ElementMut;
-use ironweave_coll::{Reduction, Type};
+use ironweave_coll::{Elements, Reduction, Type};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -175,12 +175,14 @@ impl<E: ElementMut + KnownLayout> Op<E> {
 }
 
 impl<E> Op<E> {
-    /// The operation as the schedules have it.
-    pub(crate) fn reduction(&self) -> Result<Reduction> {
-        match &self.which {
-            Which::Known(op, ty) => Ok(Reduction::new(*op, *ty)?),
-            Which::User(reduction) => Ok(reduction.clone()),
-        }
+    /// The operation as the schedules have it, and what it works on.
+    pub(crate) fn on(&self, count: usize) -> Result<(Reduction, Elements)> {
+        let reduction = match &self.which {
+            Which::Known(op, ty) => Reduction::new(*op, *ty)?,
+            Which::User(reduction) => reduction.clone(),
+        };
+        let commutative = reduction.is_commutative();
+        Ok((reduction, Elements { count, extent: size_of::<E>(), commutative }))
     }
 }
 

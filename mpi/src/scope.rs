@@ -9,6 +9,7 @@ use crate::lend::{self, Lent};
 use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Comm, Error, Result};
+use ironweave_core::TaskId;
 use ironweave_pml::ob1::{Mode, ReqId, Started};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -65,6 +66,8 @@ enum Slot<K> {
     Once(K),
     /// A persistent request, active or not.
     Persistent(ReqId),
+    /// A collective operation.
+    Task(TaskId),
 }
 
 impl<K> Open<K> {
@@ -121,6 +124,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
                 Slot::Free(_) => Ok(()),
                 Slot::Once(ticket) => self.end(ticket, cancel),
                 Slot::Persistent(request) => self.retire(*request, cancel),
+                Slot::Task(task) => self.end_task(*task, cancel),
             };
             first = first.and(ended);
         }
@@ -149,6 +153,30 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
                 ended => Some(pending.clone().and(ended.map(drop))),
             }
         })
+    }
+
+    /// Waits for the end of a collective operation. After a panic the others may wait for what this process will not do any
+    /// more: then the communicator is revoked, which ends it everywhere.
+    fn end_task(&self, task: TaskId, revoke: bool) -> Result<()> {
+        if revoke {
+            self.comm.revoke()?;
+        }
+        self.comm.handle().complete(task).map(drop)
+    }
+
+    /// Remembers a collective operation until somebody has seen its end; its place.
+    pub(crate) fn keep(&self, task: TaskId) -> usize {
+        self.open.borrow_mut().insert(Slot::Task(task))
+    }
+
+    /// Its end was seen.
+    pub(crate) fn forget(&self, place: usize) {
+        self.open.borrow_mut().remove(place);
+    }
+
+    /// The communicator of the scope's operations.
+    pub(crate) fn comm(&self) -> &'env Comm<T> {
+        self.comm
     }
 
     /// Waits for the end of a persistent request's activity, and removes it.

@@ -86,7 +86,7 @@ fn communicators_are_made_by_all_or_by_none() {
     random(4, "creation", 30);
 }
 
-const COLLECTIVES: [&str; 16] = [
+const COLLECTIVES: [&str; 17] = [
     "barrier",
     "bcast",
     "gather",
@@ -103,6 +103,7 @@ const COLLECTIVES: [&str; 16] = [
     "reduce_scatter_block",
     "scan",
     "exscan",
+    "nonblocking",
 ];
 
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over

@@ -187,6 +187,23 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
             comm.exscan(&mine, &mut into, Op::SUM)?;
             assert_eq!(into, total(0..me, round, 0, length));
         }
+        // Two at once, and something else meanwhile.
+        "nonblocking" => {
+            let (mut sum, mut parts) = (vec![0; length], vec![0; length * ranks]);
+            let out = given(me, round, 0, length * ranks);
+            comm.scope(|scope| {
+                let summing = scope.iallreduce(&mine, &mut sum, Op::SUM)?;
+                let mut dealing = scope.ialltoall(&out, &mut parts)?;
+                let barrier = scope.ibarrier()?;
+                while !dealing.test()? {}
+                summing.finish()?;
+                barrier.finish()
+            })??;
+            assert_eq!(sum, total(0..n, round, 0, length));
+            let place = me as usize * length;
+            let expected = (0..n).flat_map(|rank| given(rank, round, place, length));
+            assert_eq!(parts, expected.collect::<Vec<_>>());
+        }
         other => panic!("there is no collective {other:?}"),
     }
     Ok(())
