@@ -43,7 +43,7 @@ enum State {
         round: usize,
     },
     /// The outcome is known; messages are still under way.
-    Failing(CollError),
+    Failing(Box<CollError>),
 }
 
 /// A message under way.
@@ -164,7 +164,7 @@ impl Runner {
                         return Poll::Pending;
                     }
                     let State::Failing(error) = self.end() else { continue };
-                    return Poll::Ready(Err(error));
+                    return Poll::Ready(Err(*error));
                 }
             }
         }
@@ -179,7 +179,7 @@ impl Runner {
                 for open in &self.open {
                     pml.cancel(open.request);
                 }
-                self.state = State::Failing(error);
+                self.state = State::Failing(error.into());
             }
         }
     }
@@ -193,6 +193,7 @@ impl Runner {
 
     /// Begins the messages of a round from `first` on. Sends go out first: nothing arrives before the engine is progressed,
     /// so receives are in time, and the peers need not wait for our posting them.
+    #[inline]
     fn post<B: Btl>(
         &mut self,
         pml: &mut Ob1<B>,
@@ -200,40 +201,34 @@ impl Runner {
         first: usize,
     ) -> Result<(), (usize, PmlError, Target)> {
         let steps = self.schedule.round(round);
-        let (comm, local, tag) = (self.comm, self.local, self.tag);
-        let comm_of = |with: Target| {
-            if with.is_local() { local.ok_or(PmlError::InvalidComm) } else { Ok(comm) }
-        };
-        for (index, step) in steps.sends.iter().chain(steps.recvs).enumerate().skip(first) {
-            match *step {
-                Step::Send { to, from } => {
-                    // SAFETY: the messages of this round write nothing of `from`, by the check of the schedule, and local
-                    // work waits until the message is over.
-                    let data = Payload::Contiguous(unsafe { self.spaces.outgoing(from) });
-                    let started = comm_of(to)
-                        .and_then(|comm| pml.send(comm, Mode::Standard, &data, to.rank(), tag));
-                    match started {
-                        Ok(Started::Done) => {}
-                        Ok(Started::Pending(request)) => {
-                            self.open.push(Open { request, with: to, expected: SENT });
-                        }
-                        Err(error) => return Err((index, error, to)),
-                    }
+        let (ours, sent, tag) = ([Some(self.comm), self.local], steps.sends.len(), self.tag);
+        let comm_of =
+            |with: Target| ours[usize::from(with.is_local())].ok_or(PmlError::InvalidComm);
+        for (index, step) in steps.sends.iter().enumerate().skip(first) {
+            let Step::Send { to, from } = *step else { continue };
+            // SAFETY: the messages of this round write nothing of `from`, by the check of the schedule, and local
+            // work waits until the message is over.
+            let data = Payload::Contiguous(unsafe { self.spaces.outgoing(from) });
+            let started =
+                comm_of(to).and_then(|comm| pml.send(comm, Mode::Standard, &data, to.rank(), tag));
+            match started {
+                Ok(Started::Done) => {}
+                Ok(Started::Pending(request)) => {
+                    self.open.push(Open { request, with: to, expected: SENT });
                 }
-                Step::Recv { from, into } => {
-                    // SAFETY: no other message of this round uses `into`, and local work waits, as above.
-                    let region = unsafe { self.spaces.incoming(into) };
-                    let (source, tag) = (Source::Rank(from.rank()), TagMatch::Tag(tag));
-                    let posted = comm_of(from)
-                        .and_then(|comm| pml.recv_into(comm, region, source, tag, true));
-                    match posted {
-                        Ok(request) => {
-                            self.open.push(Open { request, with: from, expected: into.len() });
-                        }
-                        Err(error) => return Err((index, error, from)),
-                    }
-                }
-                Step::Copy { .. } | Step::Reduce { .. } => {}
+                Err(error) => return Err((index, error, to)),
+            }
+        }
+        for (index, step) in steps.recvs.iter().enumerate().skip(first.saturating_sub(sent)) {
+            let Step::Recv { from, into } = *step else { continue };
+            // SAFETY: no other message of this round uses `into`, and local work waits, as above.
+            let region = unsafe { self.spaces.incoming(into) };
+            let (source, matching) = (Source::Rank(from.rank()), TagMatch::Tag(tag));
+            let posted =
+                comm_of(from).and_then(|comm| pml.recv_into(comm, region, source, matching, true));
+            match posted {
+                Ok(request) => self.open.push(Open { request, with: from, expected: into.len() }),
+                Err(error) => return Err((sent + index, error, from)),
             }
         }
         Ok(())
@@ -245,14 +240,22 @@ impl Runner {
         let mut at = 0;
         while at < self.open.len() {
             let Open { request, with, expected } = self.open[at];
-            let Some(completion) = pml.test(request) else {
+            let got = if let Some(status) = pml.take_done(request) {
+                status.bytes
+            } else if pml.is_complete(request)
+                && let Some(completion) = pml.test(request)
+            {
+                if let Err(error) = completion.result {
+                    self.open.swap_remove(at);
+                    return Err(because(error, with));
+                }
+                completion.status.bytes
+            } else {
                 at += 1;
                 continue;
             };
             self.open.swap_remove(at);
-            completion.result.map_err(|error| because(error, with))?;
-            if expected != SENT && completion.status.bytes != expected {
-                let got = completion.status.bytes;
+            if got != expected && expected != SENT {
                 return Err(CollError::Mismatch { rank: with.rank(), expected, got });
             }
         }

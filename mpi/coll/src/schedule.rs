@@ -226,9 +226,10 @@ impl Step {
     }
 }
 
-/// Where a round's steps end in the list of all.
+/// Where a round's steps are in the list of all: where they start, and where each kind ends.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Ends {
+    start: u32,
     sends: u32,
     recvs: u32,
     local: u32,
@@ -348,10 +349,9 @@ impl Schedule {
     #[inline]
     #[must_use]
     pub fn round(&self, index: usize) -> Round<'_> {
-        let start = if index == 0 { 0 } else { self.rounds[index - 1].local as usize };
-        let Ends { sends, recvs, local } = self.rounds[index];
+        let Ends { start, sends, recvs, local } = self.rounds[index];
         Round {
-            sends: &self.steps[start..sends as usize],
+            sends: &self.steps[start as usize..sends as usize],
             recvs: &self.steps[sends as usize..recvs as usize],
             local: &self.steps[recvs as usize..local as usize],
         }
@@ -392,6 +392,7 @@ impl Draft {
         if self.sends.is_empty() && self.recvs.is_empty() && self.local.is_empty() {
             return;
         }
+        let start = self.rounds.last().map_or(0, |last| last.local);
         let mut end = |part: &mut Vec<Step>| {
             self.steps.append(part);
             u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
@@ -399,7 +400,7 @@ impl Draft {
         let sends = end(&mut self.sends);
         let recvs = end(&mut self.recvs);
         let local = end(&mut self.local);
-        self.rounds.push(Ends { sends, recvs, local });
+        self.rounds.push(Ends { start, sends, recvs, local });
     }
 
     /// Whether the round that is being made has messages.
