@@ -115,6 +115,12 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
     /// Drops idle lanes, and doubles the table when that does not make half of the allowed room.
     fn rebuild(&mut self) {
         let busy = self.lanes.iter().filter(|lane| !lane.is_idle()).count();
+        if busy == 0 && !self.lanes.is_empty() {
+            // The usual case of tags that do not recur (collectives): nothing to keep, and room enough.
+            self.lanes.fill(Lane::VACANT);
+            self.keyed = 0;
+            return;
+        }
         let mut size = self.lanes.len().max(SMALLEST);
         while busy * 4 >= size {
             size *= 2;
