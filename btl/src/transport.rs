@@ -53,11 +53,13 @@ pub trait Btl {
     /// Where peers reach this rail: to be published, and given to their `connect`.
     fn address(&self) -> Address;
 
-    /// Starts to connect to `peer`. Does nothing when the endpoint is connecting or up already.
+    /// Starts to connect to `peer`. Does nothing when the endpoint is connecting or up already. After `closed` it begins a new
+    /// life of the endpoint (a rail that heals).
     ///
     /// # Errors
-    /// A fault when the address is not one of this transport's or can never be reached from here. Failures that
-    /// show later arrive through the sink.
+    /// A fault when the address is not one of this transport's or can never be reached from here; a rail fault with
+    /// [`Cause::Unreachable`](crate::Cause) for an excluded peer, and while the endpoint is `Failing`: try again after
+    /// `closed`. Failures that show later arrive through the sink.
     fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault>;
 
     /// The state of the endpoint to `peer`.

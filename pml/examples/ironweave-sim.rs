@@ -29,7 +29,7 @@ struct Arguments {
     /// Operations that each process starts.
     #[arg(long, default_value_t = 16)]
     operations: u32,
-    /// Lose rails between living processes, too.
+    /// Lose rails between living processes in every seed, not only in half of them.
     #[arg(long)]
     losses: bool,
 }

@@ -68,7 +68,8 @@ pub enum PmlError {
     /// The peer cannot be reached any more, although nobody says that it died.
     #[error("{0} cannot be reached any more")]
     Unreachable(Peer),
-    /// A rail broke under this message while others live; parts of it are lost.
+    /// Parts of this message were lost, and it could not be begun again: it was too often, or went over a rail that is never
+    /// lost ([`Caps::lossless`](ironweave_btl::Caps)) and yet was. Otherwise lost rails end no message.
     #[error("a rail was lost under the message: {0}")]
     RailLost(Fault),
     /// The transport reports a fault that concerns this operation alone.

@@ -5,7 +5,8 @@
 //! ([`Ob1::add_peer`]) and the communicators ([`Ob1::add_comm`]); starts operations ([`Ob1::send`], [`Ob1::recv`], …);
 //! calls [`Ob1::progress`] for as long as it waits, and asks [`Ob1::test`] what came of an operation. It takes
 //! [`Ob1::suspects`] now and then, finds out what they mean, and says so with [`Ob1::proc_failed`],
-//! [`Ob1::unreachable`] or [`Ob1::revoke_comm`]. Nothing blocks, and nothing is called back.
+//! [`Ob1::unreachable`] or [`Ob1::revoke_comm`]. While [`Ob1::has_lost_rails`] says so it calls [`Ob1::heal`] now and then; a
+//! suspect that is not [cut off](Ob1::is_cut_off) any more was taken back. Nothing blocks, and nothing is called back.
 //!
 //! # Protocols
 //! ```text
