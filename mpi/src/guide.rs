@@ -29,7 +29,7 @@
 //!     let world = World::init()?;
 //!     // Interruptions are for a communicator of our own, so that others may use the world's.
 //!     let mut comm = world.comm().dup()?;
-//!     let (mut number, mut sum) = (0, 0);
+//!     let (mut number, mut sum) = (0, 0u64);
 //!     while number < STEPS {
 //!         let outcome = step(&comm, number);
 //!         // Everybody decides alike: a step counts when it succeeded everywhere.
@@ -50,7 +50,7 @@
 //!             println!("going on with {} of {} processes", comm.size(), world.size());
 //!         }
 //!     }
-//!     assert_eq!(sum, (0..STEPS).sum());
+//!     assert_eq!(sum, (0..STEPS).sum::<u64>());
 //!     world.finalize()
 //! }
 //! ```
