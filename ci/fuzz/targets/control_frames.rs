@@ -36,8 +36,8 @@ fuzz_target!(|input: &[u8]| {
                 here = true;
             }
             20 if here => {
+                // Its name is never used again.
                 plane.free_comm(other, now);
-                here = false;
                 plane.tick(now + (1 << 40));
                 return;
             }
