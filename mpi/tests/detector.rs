@@ -66,9 +66,7 @@ fn texts(output: &Output) -> (String, String) {
 fn job(ranks: u32, more: &[&str], scenario: &str) -> Command {
     let mut command = Command::new(programs().join("ironweave"));
     command.args(["run", "-n", &ranks.to_string()]).args(more);
-    for (name, value) in QUICK {
-        command.args(["--mca", name, value]);
-    }
+    command.envs(QUICK);
     command.arg(programs().join("examples/heartbeat")).arg(scenario);
     command.env("IRONWEAVE_WATCHDOG", "30");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -123,6 +121,10 @@ struct Mute {
 
 impl Mute {
     fn start(ranks: u32, scenario: &str) -> Mute {
+        Mute::start_with(ranks, scenario, &QUICK)
+    }
+
+    fn start_with(ranks: u32, scenario: &str, settings: &[(&str, &str)]) -> Mute {
         let (sender, lines) = channel();
         let (mut children, mut ends) = (Vec::new(), Vec::new());
         for rank in 0..ranks {
@@ -136,8 +138,8 @@ impl Mute {
             command.env("PMI_FD", theirs.as_raw_fd().to_string());
             command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", ranks.to_string());
             command.env("IRONWEAVE_WATCHDOG", "30");
-            for (name, value) in QUICK {
-                command.env(format!("IRONWEAVE_{name}"), value);
+            for (name, value) in settings {
+                command.env(name, value);
             }
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn().expect("a rank starts");
@@ -279,4 +281,109 @@ fn without_a_launcher_that_tells_leaving_is_no_failure() {
     let mut mute = Mute::start(5, "bystander");
     let ended = mute.ends_of(&[0, 1, 2, 3, 4]);
     assert_success(&mut mute, &ended);
+}
+
+/// Hydra signals the survivors and lists the dead; the detector, which would find out by itself in a minute, is told, or off.
+#[test]
+fn what_hydra_tells_is_believed_at_once() {
+    for detector in ["on", "off"] {
+        let settings = [
+            ("HYDI_CONTROL_FD", "0"),
+            ("IRONWEAVE_ft_detector", detector),
+            ("IRONWEAVE_ft_detector_timeout", "80s"),
+            ("IRONWEAVE_ft_probe_timeout", "80s"),
+        ];
+        let mut hydra = Mute::start_with(3, "stopped", &settings);
+        hydra.serve("it does not stop", |mute| mute.said(1, "stopping"));
+        // A stopped process shows no other source of news: no connection breaks.
+        hydra.keys.insert("PMI_dead_processes".into(), "1".into());
+        for rank in [0, 2] {
+            let pid = Pid::from_raw(hydra.children[rank].id() as i32).expect("a process number");
+            kill_process(pid, Signal::USR1).expect("it is there");
+        }
+        let ended = hydra.ends_of(&[0, 2]);
+        assert_success(&mut hydra, &ended);
+    }
+}
+
+/// Two hosts as network namespaces on a bridge; gone when dropped.
+struct Hosts {
+    tag: String,
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(words.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    let error = || format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    output.status.success().then_some(()).ok_or_else(error)
+}
+
+impl Hosts {
+    fn make() -> Result<Hosts, String> {
+        let id = std::process::id();
+        let hosts = Hosts { tag: format!("{:x}", id % 0xff_ffff) };
+        let (tag, net) = (&hosts.tag, format!("10.{}.{}", 30 + id / 256 % 90, id % 256));
+        ip(&format!("link add iwd{tag} type bridge"))?;
+        ip(&format!("addr add {net}.254/24 dev iwd{tag}"))?;
+        ip(&format!("link set iwd{tag} up"))?;
+        for host in 0..2 {
+            ip(&format!("netns add iwd{tag}-{host}"))?;
+            ip(&format!("link add iwe{tag}{host} type veth peer name eth0 netns iwd{tag}-{host}"))?;
+            ip(&format!("link set iwe{tag}{host} master iwd{tag} up"))?;
+            ip(&format!("-n iwd{tag}-{host} addr add {net}.{}/24 dev eth0", host + 1))?;
+            ip(&format!("-n iwd{tag}-{host} link set eth0 up"))?;
+            ip(&format!("-n iwd{tag}-{host} link set lo up"))?;
+        }
+        Ok(hosts)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let tag = &self.tag;
+        for host in 0..2 {
+            let _ = ip(&format!("link del iwe{tag}{host}"));
+            let _ = ip(&format!("netns del iwd{tag}-{host}"));
+        }
+        let _ = ip(&format!("link del iwd{tag}"));
+    }
+}
+
+#[test]
+fn a_host_that_is_cut_off_is_found_long_before_its_connections_are() {
+    let hosts = match Hosts::make() {
+        Ok(hosts) => hosts,
+        Err(reason) => {
+            println!(
+                "SKIP a_host_that_is_cut_off_is_found_long_before_its_connections_are: {reason}"
+            );
+            return;
+        }
+    };
+    let tag = &hosts.tag;
+    let list = format!("iwd{tag}-0:2,iwd{tag}-1:2");
+    let more = ["--hosts", &list, "--launch-agent", "ip netns exec {host}"];
+    // The launcher itself would take much longer to give the host up.
+    let mut command = job(4, &more, "cut_off");
+    command.env("IRONWEAVE_rte_host_timeout", "8s");
+    let mut child = command.spawn().expect("the launcher starts");
+    let out = child.stdout.take().expect("piped");
+    let cut = format!("-n iwd{tag}-1 link set eth0 down");
+    let reader = std::thread::spawn(move || {
+        let mut lines = Vec::new();
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            lines.push(line);
+            if lines.iter().filter(|line| *line == "ready").count() == 4
+                && lines.last().is_some_and(|line| line == "ready")
+            {
+                ip(&cut).expect("the link goes down");
+            }
+        }
+        lines
+    });
+    let output = end_of(child, "cut_off");
+    let lines = reader.join().expect("the reader returns");
+    let (_, err) = texts(&output);
+    assert_eq!(lines.iter().filter(|line| *line == "survived").count(), 2, "{lines:?}\n{err}");
+    assert!(err.contains("no sign of life; it is being ended"), "{err}");
 }

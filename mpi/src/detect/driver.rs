@@ -106,6 +106,8 @@ impl Driver {
     }
 
     pub(super) fn run(mut self) {
+        // A heartbeat must not wait for the program's slice to end.
+        let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
         while self.turn() == Life::On {
             self.wait();
         }

@@ -48,6 +48,7 @@ pub fn run() -> Result<(), LaunchError> {
     // Signals to this host's part come from the launcher only.
     let mut signals = Signals::take_over()
         .map_err(|error| LaunchError::new("cannot take over signals", error))?;
+    super::wake_up_fast();
     let mut link = connect(&invitation)?;
     let mut node = Node::new();
     let result = serve(&mut node, &mut link, &mut signals);

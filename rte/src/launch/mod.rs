@@ -23,3 +23,14 @@ pub mod pulse;
 pub mod run;
 pub mod signals;
 pub mod spawn;
+
+/// Asks for the core soon after each wake-up: a death is news for everybody, and the ranks may compute on every core. Without
+/// it, the launcher waits for a rank's slice to end, some milliseconds.
+fn wake_up_fast() {
+    if let Err(error) = ironweave_ffi::system::prefer_short_slices(SLICE) {
+        tracing::debug!(%error, "no short slices");
+    }
+}
+
+/// The shortest slice the kernel gives.
+const SLICE: std::time::Duration = std::time::Duration::from_micros(100);

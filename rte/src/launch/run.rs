@@ -102,6 +102,7 @@ pub fn run(options: &Options) -> Result<u8, LaunchError> {
     if options.ranks == 0 {
         return Err(LaunchError("-n 0: a job has at least one rank".into()));
     }
+    super::wake_up_fast();
     let params = sources::load(&options.mca).map_err(|error| LaunchError(error.to_string()))?;
     let here = agent::host_name();
     let hosts = match options.hosts.is_empty() {
