@@ -25,3 +25,5 @@ mod wire;
 pub use config::{OpenError, VerbsConfig};
 pub use ironweave_ffi_verbs::Timers;
 pub use rail::{NAME, Verbs};
+#[doc(hidden)] // for tests that play strangers
+pub use wire::GREETING;

@@ -60,6 +60,9 @@ impl Verbs {
     /// Sends a greeting, once.
     fn say(&mut self, peer: Peer, greeting: Greeting) {
         let greeting = greeting.sealed(&self.key);
+        if self.deaf.is_some() {
+            return; // said again later
+        }
         let Verbs { letters, datagrams, slots, .. } = self;
         if let Some((contact, handle)) = &slots[peer.index()].way {
             let (number, key) = (contact.number.get(), contact.key.get());
@@ -200,29 +203,57 @@ impl Verbs {
         }
     }
 
+    /// Resets the datagram queue pair that a port took down with it, under its published number, when the port is up
+    /// again.
+    pub(crate) fn hear_again(&mut self, now: Instant) {
+        let Some(since) = self.deaf else { return };
+        if now - since < PAUSE {
+            return;
+        }
+        self.deaf = Some(now);
+        if !self.device.port(self.port).is_ok_and(|port| port.active) {
+            return;
+        }
+        let key = self.contact.key.get();
+        let renewed = self.datagrams.reset().and_then(|()| {
+            let mut old = [Wc::default(); 16];
+            while self.post.poll(&mut old).is_some_and(|count| count > 0) {}
+            self.datagrams.open_for_datagrams(self.port, self.config.pkey_index, key)?;
+            self.letters.renew(&self.datagrams)
+        });
+        match renewed {
+            Ok(()) => self.deaf = None,
+            Err(error) => tracing::debug!(%error, "the datagram queue pair stays in error"),
+        }
+    }
+
     /// A letter came, or one of ours was sent.
     pub(crate) fn letter<S: Sink>(&mut self, completion: &Wc, sink: &mut S) -> usize {
         let index = completion.wr_id;
+        if completion.status != 0 {
+            // The port went down and flushed the queue pair. Nothing is posted to it until it is reset.
+            self.deaf.get_or_insert_with(Instant::now);
+        }
         if !self.letters.is_receive(index) {
             self.letters.sent(index);
             return 0;
         }
-        let mut read = None;
-        if completion.status == 0 {
-            let bytes = self.letters.received(index, completion.byte_len as usize);
-            read = bytes.get(GLOBAL_HEADER..).and_then(|bytes| Greeting::decode(bytes, &self.key));
-            let to_us = |(_, greeting): &(Kind, Greeting)| {
-                greeting.to.get() == self.me.0
-                    && greeting.from.get() < PEERS_MAX
-                    && greeting.from.get() != self.me.0
-                    && completion.byte_len as usize == GLOBAL_HEADER + GREETING
-            };
-            read = read.filter(to_us);
-            if read.is_none() {
-                self.counters.rejected.add(1);
-            }
+        if completion.status != 0 {
+            return 0;
         }
-        if self.letters.post(&self.datagrams, index).is_err() {
+        let bytes = self.letters.received(index, completion.byte_len as usize);
+        let to_us = |(_, greeting): &(Kind, Greeting)| {
+            greeting.to.get() == self.me.0
+                && greeting.from.get() < PEERS_MAX
+                && greeting.from.get() != self.me.0
+                && completion.byte_len as usize == GLOBAL_HEADER + GREETING
+        };
+        let letter = bytes.get(GLOBAL_HEADER..);
+        let read = letter.and_then(|bytes| Greeting::decode(bytes, &self.key)).filter(to_us);
+        if read.is_none() {
+            self.counters.rejected.add(1);
+        }
+        if self.deaf.is_none() && self.letters.post(&self.datagrams, index).is_err() {
             self.device_broke();
         }
         let Some((kind, greeting)) = read else { return 0 };

@@ -239,6 +239,7 @@ pub struct Letters {
     slab: Slab,
     size: usize,
     receives: u32,
+    count: u32,
     free: Vec<u32>,
 }
 
@@ -251,9 +252,15 @@ impl Letters {
         size: usize,
     ) -> Result<Letters, VerbsError> {
         let size = size.next_multiple_of(64);
-        let count = (receives + sends) as usize;
-        let slab = Slab::new(device, size * count, Access::LocalWrite)?;
-        Ok(Letters { slab, size, receives, free: (receives..receives + sends).collect() })
+        let count = receives + sends;
+        let slab = Slab::new(device, size * count as usize, Access::LocalWrite)?;
+        Ok(Letters { slab, size, receives, count, free: (receives..count).collect() })
+    }
+
+    /// All buffers are with nobody: the queue pair was reset and its completions were taken. Posts all receives.
+    pub fn renew(&mut self, queue_pair: &QueuePair) -> Result<(), VerbsError> {
+        self.free = (self.receives..self.count).collect();
+        self.post_all(queue_pair)
     }
 
     fn piece(&self, index: u32, len: usize) -> Sge {

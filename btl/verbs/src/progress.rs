@@ -239,6 +239,7 @@ impl Verbs {
             self.looked = now;
             reports += self.read_letters(sink);
             reports += self.hear_events(now, sink);
+            self.hear_again(now);
             reports += self.meet_again(now, sink);
         }
         let pause = SWEEP.max(SWEEP_EACH * self.live.len() as u32);

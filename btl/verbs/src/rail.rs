@@ -99,6 +99,8 @@ pub struct Verbs {
     pub(crate) swept: Instant,
     /// The port is down since then.
     pub(crate) down_since: Option<Instant>,
+    /// The datagram queue pair is in error since a look: it was flushed when the port went down.
+    pub(crate) deaf: Option<Instant>,
     pub(crate) broken: Option<Cause>,
     pub(crate) told_broken: bool,
     /// A send was refused for want of what unsignalled requests hold.
@@ -292,6 +294,7 @@ impl Verbs {
             looked: now,
             swept: now,
             down_since: None,
+            deaf: None,
             broken: None,
             told_broken: false,
             short: false,

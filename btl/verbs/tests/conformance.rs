@@ -1,8 +1,14 @@
 //! The suite that every byte transport passes, between real processes on the devices that are given: in the virtual
 //! machine, on Soft-RoCE between two hosts (`ci/hwtests`).
+#![allow(unsafe_code)] // a stranger posts datagrams by hand
 
-use ironweave_btl_conformance::{Harness, Place, Site};
+use ironweave_btl::Address;
+use ironweave_btl_conformance::{Harness, Injected, Place, Site};
 use ironweave_btl_verbs::{Verbs, VerbsConfig};
+use ironweave_ffi_verbs::{
+    Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, Sge,
+    Slab, VerbsError, Wc,
+};
 use ironweave_hwtests::fabric::Fabric;
 
 struct FirstRail;
@@ -27,9 +33,69 @@ impl Harness for FirstRail {
         Ok(rails.remove(0))
     }
 
+    fn inject(site: &Site, address: &Address, round: u64) -> Injected {
+        let Some(fabric) = Fabric::given() else { return Injected::Unsupported };
+        let device = fabric.device(site.me.0 as usize, 0);
+        stranger(device, address, round).expect("a stranger can send datagrams");
+        Injected::Done
+    }
+
     fn many() -> u32 {
         16
     }
+}
+
+/// Sends noise, and what looks like a greeting, to the datagram queue pair at `address`.
+fn stranger(device: &str, address: &Address, round: u64) -> Result<(), VerbsError> {
+    // version, GID, LID, link, MTU, queue pair, key: see `address.rs`.
+    let bytes = &address.bytes;
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let gid = bytes[1..17].try_into().expect("sixteen bytes");
+    let (number, key) = (word(21), word(25));
+    let device = Device::open(device)?;
+    let channel = Channel::new(&device)?;
+    let completions = CompletionQueue::new(&device, &channel, 16)?;
+    let queue_pair =
+        QueuePair::new(&device, Kind::Datagram, &completions, &completions, None, (4, 4), 1, 0)?;
+    queue_pair.open_for_datagrams(1, 0, 0x1234)?;
+    // The IPv4 entry of the virtual machine's devices.
+    let index =
+        (0..8).find(|&index| device.gid(1, index).is_ok_and(|gid| gid[10..12] == [0xff, 0xff]));
+    let path = Path {
+        port: 1,
+        gid_index: index.unwrap_or(0) as u8,
+        global: true,
+        gid,
+        lid: 0,
+        service_level: 0,
+        traffic_class: 0,
+    };
+    let to = AddressHandle::new(&device, &path)?;
+    let mut letter: Vec<u8> = (0..64 + round % 200).map(|at| ((at * round) >> 3) as u8).collect();
+    if round.is_multiple_of(2) {
+        // Of the right form and length, sealed by nobody.
+        letter.resize(ironweave_btl_verbs::GREETING, 0);
+        letter[..8].copy_from_slice(&[b'I', b'W', b'v', b'G', 1 + (round / 2 % 6) as u8, 1, 0, 0]);
+        letter[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]); // from 1 to 0
+    }
+    let slab = Slab::new(&device, 4096, Access::LocalRead)?;
+    // SAFETY: nothing was posted yet.
+    unsafe { slab.bytes_mut(0, letter.len()) }.copy_from_slice(&letter);
+    let piece = Sge {
+        addr: slab.address(0),
+        length: letter.len() as u32,
+        lkey: slab.registration().lkey(),
+    };
+    // SAFETY: the slab outlives the queue pair's request, which is waited for.
+    unsafe {
+        queue_pair.post(1, Operation::Datagram { to: &to, number, key }, &[piece], true, false)?;
+    }
+    let mut done = [Wc::default()];
+    while completions.poll(&mut done) == Some(0) {
+        std::thread::yield_now();
+    }
+    drop(queue_pair);
+    Ok(())
 }
 
 ironweave_btl_conformance::suite!(FirstRail);

@@ -523,6 +523,14 @@ impl QueuePair {
         self.modify("ibv_modify_qp (RTS)", &mut attr, raw::QP_STATE | raw::QP_SQ_PSN)
     }
 
+    /// To RESET: as new, under the same number. Requests that were out do not come back.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn reset(&self) -> Result<(), VerbsError> {
+        self.modify("ibv_modify_qp (RESET)", &mut raw::QpAttr::default(), raw::QP_STATE)
+    }
+
     /// To ERR: nothing more is sent or received, every request completes as flushed.
     ///
     /// # Errors
