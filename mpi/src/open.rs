@@ -6,9 +6,11 @@ use ironweave_btl::{Loopback, Peer};
 use ironweave_btl_ofi::{Ofi, OfiConfig};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
+use ironweave_btl_verbs::{Timers, Verbs, VerbsConfig};
 use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config, Ob1};
 use ironweave_rte::Job;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +30,11 @@ pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
     }
     if selected.allows("shm") && job.local_ranks().nth(1).is_some() {
         pml.add_btl(Rail::Shm(Box::new(shm(job)?)));
+    }
+    if selected.allows("verbs") && job.size() > 1 {
+        for rail in verbs(job)? {
+            pml.add_btl(Rail::Net(Box::new(Net::Verbs(rail))));
+        }
     }
     if selected.names("ofi") && job.size() > 1 {
         match ofi(job) {
@@ -83,6 +90,51 @@ fn shm(job: &Job) -> Result<Shm> {
         config.oversubscribe();
     }
     Shm::open(config).map_err(|error| Error::Transport(error.to_string()))
+}
+
+/// The RDMA ports; none where there are none, which is an error only when nothing else carries messages between hosts, or
+/// when a device was asked for by name.
+fn verbs(job: &Job) -> Result<Vec<Verbs>> {
+    let params = job.params();
+    let include = params.list("btl_verbs_include");
+    let selected = params.selection("btl");
+    let needed = !include.is_empty() || selected.names("verbs") && !selected.allows("tcp");
+    if !needed && !Path::new("/sys/class/infiniband").exists() {
+        return Ok(Vec::new());
+    }
+    let small = |name: &str| params.number(name) as u8; // the table keeps them below 256
+    let config = VerbsConfig {
+        me: Peer(job.rank()),
+        secret: job.secret(),
+        job: job.id().to_owned(),
+        include: include.to_vec(),
+        exclude: params.list("btl_verbs_exclude").to_vec(),
+        gid_index: Some(small("btl_verbs_gid_index")).filter(|&index| index != 255),
+        pkey_index: params.number("btl_verbs_pkey_index") as u16,
+        service_level: small("btl_verbs_service_level"),
+        traffic_class: small("btl_verbs_traffic_class"),
+        timers: Timers {
+            timeout: small("btl_verbs_timeout"),
+            retries: small("btl_verbs_retry_count"),
+            busy_retries: small("btl_verbs_rnr_retry"),
+            ..VerbsConfig::default().timers
+        },
+        connect_timeout: params.duration("btl_verbs_connect_timeout"),
+        stall_timeout: params.duration("btl_verbs_stall_timeout"),
+        link_timeout: params.duration("btl_verbs_link_timeout"),
+        probe: params.duration("btl_verbs_probe"),
+        buffer: (params.number("btl_verbs_buffer_size") as usize).clamp(2 << 10, 1 << 20),
+        credits: params.number("btl_verbs_credits") as u32,
+        ..VerbsConfig::default()
+    };
+    match Verbs::open_all(config) {
+        Ok(rails) => Ok(rails),
+        Err(error) if needed => Err(Error::Transport(format!("verbs: {error}"))),
+        Err(error) => {
+            tracing::debug!(%error, "verbs is left out");
+            Ok(Vec::new())
+        }
+    }
 }
 
 fn tcp(job: &Job) -> Result<Vec<Tcp>> {

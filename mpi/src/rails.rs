@@ -8,6 +8,7 @@ use ironweave_btl::{
 use ironweave_btl_ofi::Ofi;
 use ironweave_btl_shm::Shm;
 use ironweave_btl_tcp::Tcp;
+use ironweave_btl_verbs::Verbs;
 use std::sync::Arc;
 
 /// One opened transport of any component. Two levels: the branch of the fast ones stays what it is however many networks
@@ -26,6 +27,8 @@ pub enum Rail {
 pub enum Net {
     /// `tcp`: one interface and link.
     Tcp(Tcp),
+    /// `verbs`: one port of an RDMA device.
+    Verbs(Verbs),
     /// `ofi`: one domain of a libfabric provider.
     Ofi(Ofi),
 }
@@ -127,4 +130,4 @@ macro_rules! one_of {
 }
 
 one_of!(Rail: Shm Net Loopback);
-one_of!(Net: Tcp Ofi);
+one_of!(Net: Tcp Verbs Ofi);

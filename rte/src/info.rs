@@ -112,7 +112,7 @@ mod tests {
         assert!(text.contains("^tcp  (command line)"), "{text}");
         assert!(text.contains(" cores, order from "), "{text}");
         let one = param_text(params.setting("btl").unwrap());
-        assert!(one.contains("IRONWEAVE_BTL=") && one.contains("self,shm,tcp"), "{one}");
+        assert!(one.contains("IRONWEAVE_BTL=") && one.contains("self,shm,verbs,tcp"), "{one}");
         let json = json(params.settings().iter());
         assert_eq!(json["params"][0]["source"], "command line");
         assert!(json["placement"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{json}");

@@ -8,14 +8,14 @@ const fn row(name: &'static str, kind: Kind, default: &'static str, help: &'stat
 }
 
 /// Byte transports that exist, in order of preference.
-pub const BTLS: &[&str] = &["self", "shm", "ofi", "tcp"];
+pub const BTLS: &[&str] = &["self", "shm", "verbs", "ofi", "tcp"];
 /// Point-to-point layers that exist.
 pub const PMLS: &[&str] = &["ob1"];
 
 /// Every parameter there is.
 #[rustfmt::skip] // one row, one line where it fits
 pub static TABLE: &[Def] = &[
-    row("btl", Kind::Selection(BTLS), "self,shm,tcp",
+    row("btl", Kind::Selection(BTLS), "self,shm,verbs,tcp",
         "Byte transports to use; ^ in front leaves the listed ones out. ofi is used only where it is named."),
     row("pml", Kind::Choice(PMLS), "ob1",
         "The point-to-point layer."),
@@ -53,6 +53,36 @@ pub static TABLE: &[Def] = &[
         "How long a connection may take to be made and to prove the job secret."),
     row("btl_ofi_peer_timeout", Kind::Duration, "5min",
         "How long nothing may get through to a peer before it becomes a suspect (it may be busy); 0 for ever."),
+    row("btl_verbs_include", Kind::List, "",
+        "RDMA devices (mlx5_0) or ports (mlx5_0:1) verbs may use, as rails in this order; empty means all active ports."),
+    row("btl_verbs_exclude", Kind::List, "",
+        "RDMA devices or ports verbs never uses."),
+    row("btl_verbs_gid_index", Kind::Count(0, 255), "255",
+        "Entry of the port's GID table; 255 chooses (RoCE v2, IPv4 before IPv6)."),
+    row("btl_verbs_pkey_index", Kind::Count(0, 65535), "0",
+        "Entry of the port's partition table."),
+    row("btl_verbs_service_level", Kind::Count(0, 15), "0",
+        "Service level of connections."),
+    row("btl_verbs_traffic_class", Kind::Count(0, 255), "0",
+        "Traffic class of connections over Ethernet."),
+    row("btl_verbs_timeout", Kind::Count(1, 31), "14",
+        "Wait for an acknowledgement before a packet is sent again: 4.096 µs times 2 to this power."),
+    row("btl_verbs_retry_count", Kind::Count(0, 6), "6",
+        "How often a packet is sent again before the connection counts as lost; 7 would be for ever on some devices."),
+    row("btl_verbs_rnr_retry", Kind::Count(0, 6), "6",
+        "How often a peer without a receive is tried again; 7 would be for ever."),
+    row("btl_verbs_buffer_size", Kind::Size, "8k",
+        "Bytes of payload in one frame, and of each buffer to receive into."),
+    row("btl_verbs_credits", Kind::Count(4, 1024), "32",
+        "Frames under way to each peer that has not taken them."),
+    row("btl_verbs_probe", Kind::Duration, "1s",
+        "Idle time after which a peer is probed, so that its death shows; 0 never probes."),
+    row("btl_verbs_stall_timeout", Kind::Duration, "10s",
+        "How long a request may stay without any completion before the connection counts as lost."),
+    row("btl_verbs_link_timeout", Kind::Duration, "2s",
+        "How long a port may be down before its connections count as lost."),
+    row("btl_verbs_connect_timeout", Kind::Duration, "30s",
+        "How long a connection may take to be made and to prove the job secret."),
 
     row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
         "Large messages in one copy by process_vm_readv: auto measures and takes the faster way."),
@@ -118,6 +148,9 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_SEED",
     // the library of the ofi transport, by soname or path, instead of libfabric.so.1
     "IRONWEAVE_OFI_LIB",
+    // device tests: the devices of each host, and whether this is the virtual machine
+    "IRONWEAVE_VERBS_HOSTS",
+    "IRONWEAVE_VM",
     // seconds after which a process that waits in vain tells what it waits for
     "IRONWEAVE_WATCHDOG",
 ];
