@@ -261,7 +261,10 @@ impl Program {
             CoreError::ProcFailed { .. } | CoreError::Revoked | CoreError::Interrupted => {}
             other => return Err(format!("an error that nothing explains: {other:?}")),
         }
-        if self.rng.random_range(0..100) < self.revokes {
+        // A failure outside of a smaller group does not concern those who wait there for this process: it has to tell them.
+        let waited_for = |op: &Op| matches!(op, Op::CreateGroup(_));
+        let must = self.blocks[self.block].iter().any(waited_for);
+        if self.rng.random_range(0..100) < self.revokes || must {
             core.revoke(self.current, now).map_err(|error| error.to_string())?;
         }
         self.error = Some(error);
