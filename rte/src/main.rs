@@ -10,6 +10,7 @@ use ironweave_rte::params::{ParamError, Source, sources};
 use ironweave_rte::{doctor, info};
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
 /// The exit code of a job that could not be started.
@@ -30,6 +31,13 @@ enum Command {
     Info(InfoArgs),
     /// Check this machine and say what an operator should change
     Doctor,
+    /// Run the device tests: `--device mlx5_0` on real devices, `--vm` in a virtual machine (iw-hwtest)
+    #[command(disable_help_flag = true)]
+    Hwtest {
+        /// Passed on; --help tells more
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// One host's part of a job; started by `run` through the launch agent
     #[command(hide = true)]
     Daemon,
@@ -106,6 +114,7 @@ fn main() -> ExitCode {
             print(&doctor::report(&findings));
             Ok(u8::from(doctor::has_errors(&findings)))
         }
+        Command::Hwtest { arguments } => Err(hwtest(&arguments)),
         Command::CmaProbe { pid, address } => {
             doctor::cma_probe(pid, address).map(|()| 0).map_err(LaunchError)
         }
@@ -117,6 +126,14 @@ fn main() -> ExitCode {
             ExitCode::from(NOT_STARTED)
         }
     }
+}
+
+/// Becomes `iw-hwtest`, which is installed beside this program; returns only when that fails.
+fn hwtest(arguments: &[OsString]) -> LaunchError {
+    let beside = std::env::current_exe().map(|path| path.with_file_name("iw-hwtest"));
+    let program = beside.unwrap_or_else(|_| "iw-hwtest".into());
+    let error = std::process::Command::new(&program).args(arguments).exec();
+    LaunchError(format!("{}: {error}", program.display()))
 }
 
 fn run_job(args: RunArgs) -> Result<u8, LaunchError> {
