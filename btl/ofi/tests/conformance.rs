@@ -1,7 +1,9 @@
 //! The contract's suite, once for each library and provider: real processes over loopback, killed for real.
 //!
 //! Libraries: Debian's libfabric 1.17, and those that two MPI wheels bring along (`ci/setup`): 1.22 and 2.5. What is not
-//! installed is skipped by name. Not among them: sm2, which leaves a file of a gigabyte in /dev/shm for good (law 8).
+//! installed is skipped by name. Not among them: sm2, which leaves a file of a gigabyte in /dev/shm for good, and shm,
+//! which leaves one for each killed process (law 8) and whose test with a killed peer did not end; nor sockets, whose tests with
+//! a killed and a stopped peer do not pass. None of the three is taken without being asked for by name.
 
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};

@@ -291,7 +291,10 @@ impl Port {
             called("fi_ep_bind(av)", (ops.bind)(fid, av.as_ptr().cast(), 0))?;
             let both = raw::TRANSMIT | raw::RECV;
             called("fi_ep_bind(cq)", (ops.bind)(fid, cq.as_ptr().cast(), both))?;
-            if info.has().multi_recv && options.multi_recv {
+            let set_least = || {
+                if !(info.has().multi_recv && options.multi_recv) {
+                    return Ok(());
+                }
                 let least: usize = options.longest;
                 let value = (&raw const least).cast::<c_void>();
                 let returned = ((*(*ep.as_ptr()).ops).setopt)(
@@ -301,9 +304,17 @@ impl Port {
                     value,
                     size_of::<usize>(),
                 );
-                called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)?;
+                called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)
+            };
+            // The option belongs before: but shm (1.17, 1.22) has no place for it until it is enabled, and crashes.
+            let late = info.provider() == "shm";
+            if !late {
+                set_least()?;
             }
             called("fi_enable", (ops.control)(fid, raw::ENABLE, null_mut()))?;
+            if late {
+                set_least()?;
+            }
         }
         let name = name_of(ep)?;
 
