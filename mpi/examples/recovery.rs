@@ -34,6 +34,7 @@ fn main() -> Outcome {
         "buddy" => buddy(&world, seed),
         "agree" => agree(&world, seed),
         "unspoken" => unspoken(&world),
+        "two_sides" => two_sides(&world),
         "creation" => creation(&world, seed),
         "collective" => {
             let [which, moment, ..] = &rest[..] else {
@@ -552,6 +553,34 @@ fn unspoken(world: &World) -> Outcome {
     if world.rank() == world.size() - 1 {
         die();
     }
+    Ok(())
+}
+
+/// Two sides joined by an inter-communicator; one of the other side dies. What Open MPI cannot do: shrink it, and merge what
+/// is left.
+fn two_sides(world: &World) -> Outcome {
+    let comm = world.comm();
+    let (me, n) = (comm.rank(), comm.size());
+    let side = me % 2;
+    let half = comm.split(Some(side), me as i32)?.expect("everybody has a colour");
+    let bridge = (half.rank() == 0).then_some((&comm, 1 - side));
+    let inter = half.intercomm(0, bridge, 5)?;
+    assert!(inter.is_inter()? && inter.size() == if side == 0 { n / 2 } else { n.div_ceil(2) });
+    let victim = n - 1;
+    come_here_first(&comm, &[victim])?;
+    if me == victim {
+        die();
+    }
+    let error = inter.barrier().expect_err("one side lacks a member");
+    assert!(error.is_interruption(), "{error}");
+    inter.revoke()?;
+    let rest = inter.shrink()?;
+    let all = rest.merge(side == 1)?;
+    assert_eq!((rest.is_inter()?, all.size()), (true, n - 1));
+    let mut sum = [0u32];
+    all.allreduce(&[1 << me], &mut sum, Op::SUM)?;
+    assert_eq!(sum, [(1 << victim) - 1]);
+    everybody_talks(&all, 6)?;
     Ok(())
 }
 

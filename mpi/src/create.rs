@@ -3,7 +3,7 @@
 
 use crate::engine::Engine;
 use crate::threading::{Handle, Threading};
-use crate::{Comm, Result};
+use crate::{Comm, Error, Result};
 use ironweave_core::{CommHandle, CoreError, Group, Output, TaskId};
 use ironweave_ft::Nanos;
 
@@ -27,7 +27,7 @@ impl<T: Threading> Comm<T> {
     /// A communicator of the same processes, with messages of its own (`MPI_Comm_dup`).
     ///
     /// # Errors
-    /// [`Error::ProcFailed`](crate::Error::ProcFailed) when a member has failed, [`Error::Revoked`](crate::Error::Revoked).
+    /// [`Error::ProcFailed`] when a member has failed, [`Error::Revoked`].
     pub fn dup(&self) -> Result<Comm<T>> {
         let made = self.create(|engine, comm, now| {
             let attributes = engine.attributes(comm)?.clone();
@@ -66,7 +66,7 @@ impl<T: Threading> Comm<T> {
     /// communicator call it, with the same ranks.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`Error::Argument`](crate::Error::Argument) for ranks that are not here, or twice.
+    /// As [`dup`](Self::dup); [`Error::Argument`] for ranks that are not here, or twice.
     pub fn create_from(&self, ranks: &[u32]) -> Result<Option<Comm<T>>> {
         self.create(|engine, comm, now| {
             let group = engine.group(comm)?.incl(ranks)?;
@@ -74,10 +74,60 @@ impl<T: Threading> Comm<T> {
         })
     }
 
+    /// As [`create_from`](Self::create_from), but only the ranks in the list call it (`MPI_Comm_create_group`). Calls under way at
+    /// once have different tags.
+    ///
+    /// # Errors
+    /// As `create_from`.
+    pub fn create_group(&self, ranks: &[u32], tag: i32) -> Result<Comm<T>> {
+        let made = self.create(|engine, comm, now| {
+            let group = engine.group(comm)?.incl(ranks)?;
+            engine.icreate_group(comm, &group, tag, now)
+        })?;
+        made.ok_or_else(|| Error::Argument("the caller is not one of the ranks".into()))
+    }
+
+    /// An inter-communicator of this communicator and another one (`MPI_Intercomm_create`): ranks of sends and receives on it are
+    /// those of the other side. Collective over both. All members here name the same `leader` and `tag`; the leader also gives
+    /// a communicator in which it reaches the other leader, and that one's rank there. While it runs, no other collective of
+    /// this communicator may begin.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`Error::Argument`] for wrong arguments.
+    pub fn intercomm(
+        &self,
+        leader: u32,
+        bridge: Option<(&Comm<T>, u32)>,
+        tag: i32,
+    ) -> Result<Comm<T>> {
+        let peer = bridge.map(|(comm, rank)| (comm.core(), rank));
+        let made = self
+            .create(|engine, comm, now| engine.iintercomm_create(comm, leader, peer, tag, now))?;
+        Ok(made.expect("all of both sides are members"))
+    }
+
+    /// Makes one communicator of both sides of an inter-communicator (`MPI_Intercomm_merge`); the side that says `high` comes
+    /// last.
+    ///
+    /// # Errors
+    /// As [`dup`](Self::dup); [`Error::Argument`] when it is no inter-communicator.
+    pub fn merge(&self, high: bool) -> Result<Comm<T>> {
+        let made = self.create(|engine, comm, now| engine.imerge(comm, high, now))?;
+        Ok(made.expect("all of both sides are members"))
+    }
+
+    /// Whether it is an inter-communicator (`MPI_Comm_test_inter`).
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn is_inter(&self) -> Result<bool> {
+        self.handle().with(|engine| Ok(engine.remote_group(self.core())?.is_some()))
+    }
+
     /// The processes of this communicator by their ranks in the world, in order of rank (`MPI_Comm_group`).
     ///
     /// # Errors
-    /// [`Error::Poisoned`](crate::Error::Poisoned).
+    /// [`Error::Poisoned`].
     pub fn processes(&self) -> Result<Vec<u32>> {
         self.handle().with(|engine| Ok(Group::iter(engine.group(self.core())?).collect()))
     }

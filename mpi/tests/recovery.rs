@@ -47,6 +47,7 @@ patterns! {
     a_collective_is_interrupted: 4 ["err_coll"];
     halves_are_insulated: 6 ["insulation"];
     nobody_speaks_to_the_dead: 4 ["unspoken"];
+    two_sides_shrink_and_merge: 5 ["two_sides"];
 }
 
 /// Seeds to run: `IW_SEED` alone, or the first `count`.
