@@ -1,7 +1,7 @@
 //! Copies between user memory and transport memory: how bytes move fastest on this processor.
 //!
 //! Knows lengths, alignments and caches; never whose memory it is or when it may be touched: that is its callers'
-//! promise. Three kinds of lengths: a few bytes travel in registers without a call; up to [`BLOCKS_FROM`] the library's
+//! promise. Three kinds of lengths: a few bytes travel in registers without a call; up to `BLOCKS_FROM` the library's
 //! copy is best; above it, blocks of vector registers. The library's own choice there,
 //! `rep movsb`, falls to a third of the speed when the target's lines are in another core's cache (14 against 37 GB/s
 //! between two Zen 4 cores), and to half when the target lies a little above the source within a page. Asking for the

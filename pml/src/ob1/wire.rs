@@ -1,4 +1,5 @@
-//! The frames of OB1, version 1: every layout in one place, and the decoder that believes nothing (law 9).
+//! The frames of OB1, version 1: every layout in one place, and the decoder that believes nothing (law 9). Long, because one
+//! file for each protocol is the rule.
 //!
 //! All integers are little-endian. A request is named on the wire by a token (slot and generation), never by a
 //! pointer. What follows a header is the frame's payload.
@@ -39,12 +40,12 @@
 //!            | kind | flags|round |  zero | sender token  | receiver token |                24 bytes
 //!            |  to the receiver: parts were lost with a rail, begin again; to the sender: parts were lost here; to the
 //!            |  sender: nothing is missing here
-//! ```
 //!
 //!            0      1      2           4          8               16               24
 //!  CONTROL   | kind | flags|  zero     |   zero   | offset        | ack            | limit      |   32 bytes
 //!            |  payload: a piece of the control stream at offset. Of the stream the other way, `ack` bytes have arrived
 //!            |  and `limit` may be sent; with AGAIN, those from `ack` on are wanted again
+//! ```
 //!
 //! What rails that can be lost need beneath all this (numbers, acknowledgements, frames in pieces) is in [`link`](super::link).
 
