@@ -35,6 +35,8 @@ fn main() -> Outcome {
         "agree" => agree(&world, seed),
         "unspoken" => unspoken(&world),
         "two_sides" => two_sides(&world),
+        "in_finalize" => in_finalize(&world, seed),
+        "gives_up" => gives_up(&world),
         "creation" => creation(&world, seed),
         "collective" => {
             let [which, moment, ..] = &rest[..] else {
@@ -553,6 +555,38 @@ fn unspoken(world: &World) -> Outcome {
     if world.rank() == world.size() - 1 {
         die();
     }
+    Ok(())
+}
+
+/// Somebody dies while the others are leaving, or as it leaves itself: nobody waits for it.
+fn in_finalize(world: &World, seed: u64) -> Outcome {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let (me, n) = (world.rank(), world.size());
+    let victims = [rng.random_range(0..n), rng.random_range(0..n)];
+    let delays = [rng.random_range(0..3000), rng.random_range(0..3000)];
+    let late = rng.random_bool(0.5);
+    for (victim, delay) in victims.into_iter().zip(delays) {
+        if me == victim {
+            die_in(Duration::from_micros(delay));
+            if late {
+                std::thread::sleep(Duration::from_secs(60)); // never comes to finalize
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A rank ends early with an error, dropping its world: for the others it has failed, and they go on.
+fn gives_up(world: &World) -> Outcome {
+    let comm = world.comm();
+    let quitter = world.size() - 1;
+    if world.rank() == quitter {
+        return Err("this rank gives up".into());
+    }
+    let end = comm.recv(&mut [0u8], quitter, 1);
+    assert_eq!(end.unwrap_err(), Error::ProcFailed { rank: quitter });
+    comm.revoke()?;
+    everybody_talks(&comm.shrink()?, 1)?;
     Ok(())
 }
 

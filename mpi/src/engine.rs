@@ -145,6 +145,7 @@ impl Engine {
         for process in self.core.take_failures() {
             if self.failures.record(process, How::Gone, Told::Told) {
                 tracing::info!(process, "process failed, others say");
+                self.suspected.retain(|(suspect, ..)| suspect.0 != process);
                 self.detect.failed(process, true);
             }
         }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::process::Output;
 use support::{Job, SHM, TCP};
 
 /// A way for ranks to reach each other.
@@ -16,14 +17,23 @@ enum Over {
 
 const ALL: [Over; 3] = [Over::Shm, Over::Tcp, Over::Mixed];
 
-fn succeed(ranks: u32, over: Over, arguments: &[&str]) {
+fn job<'a>(ranks: u32, over: Over, arguments: &'a [&'a str]) -> Job<'a> {
     let (parameters, tcp_from): (&[&str], _) = match over {
         Over::Shm => (SHM, None),
         Over::Tcp => (TCP, None),
         Over::Mixed => (&["btl_tcp_if_include", "lo"], Some(ranks.div_ceil(2))),
     };
     println!("{ranks} ranks over {over:?}: {arguments:?}");
-    Job { ranks, parameters, program: "recovery", arguments, tcp_from }.succeed();
+    Job { ranks, parameters, program: "recovery", arguments, tcp_from }
+}
+
+fn succeed(ranks: u32, over: Over, arguments: &[&str]) {
+    job(ranks, over, arguments).succeed();
+}
+
+/// Runs a scenario that must end, with whatever exit code.
+fn run(ranks: u32, over: Over, arguments: &[&str]) -> Output {
+    job(ranks, over, arguments).run()
 }
 
 macro_rules! patterns {
@@ -64,6 +74,27 @@ fn random(ranks: u32, name: &str, count: u64) {
         println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
         let over = ALL[(seed % 3) as usize];
         succeed(ranks, over, &[name, &seed.to_string()]);
+    }
+}
+
+#[test]
+fn some_die_while_all_leave() {
+    for seed in seeds(30) {
+        println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+        let output = run(5, ALL[(seed % 3) as usize], &["in_finalize", &seed.to_string()]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!errors.contains("Error") && !errors.contains("panicked"), "{errors}");
+    }
+}
+
+#[test]
+fn who_ends_with_an_error_has_failed() {
+    for over in ALL {
+        let output = run(4, over, &["gives_up"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("this rank gives up"), "{errors}");
+        assert!(!errors.contains("panicked"), "{errors}");
+        assert_eq!(errors.matches("without finalize").count(), 1, "{errors}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`.
+//! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`. Long, because the contract is
+//! one `impl` and its fast path is read together with what it leans on.
 
 use crate::cma::{self, Get, Gets, Registry};
 use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};

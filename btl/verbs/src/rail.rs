@@ -2,7 +2,7 @@
 //!
 //! This file has the contract's methods; `progress.rs` has what `progress` does, `meet.rs` how connections come to be,
 //! `close.rs` how they end. It never blocks but in set-up calls of the kernel, and never takes a broken connection for
-//! a dead process (laws 1, 2, 3 and 9).
+//! a dead process (laws 1, 2, 3 and 9). Long, because the contract is one `impl`.
 
 use crate::address;
 use crate::close::Ending;

@@ -4,7 +4,7 @@
 //! it was closed; buffers belong to the port, are with the library between a call and its completion and out of reach
 //! meanwhile ([`Slot`] is given up to `send` and `read`), and are freed after the endpoint is closed. An endpoint that does
 //! not close, or must not be closed with operations under way ([`Options::close_busy`]), is left open, and its memory is
-//! never freed: that leaks, and harms nobody.
+//! never freed: that leaks, and harms nobody. Long, because only what is in this file can reach the handles.
 
 use super::errno::Errno;
 use super::info::Info;

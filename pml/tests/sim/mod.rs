@@ -4,7 +4,7 @@
 //! request uses was not written), 3 (no panic, and no error between the living), 5 (what a receiver has, its sender was
 //! not told to be revoked), 6 (order, by the oracle, among what was taken), all data bit-exact, control messages in order and
 //! once; in the end: nothing lost between the living, nothing pending with the dead once everybody knows, nothing outstanding in
-//! any transport, and everybody leaves in good order.
+//! any transport, and everybody leaves in good order. Long, because the world and the laws held against it read the same state.
 #![allow(dead_code)] // the test and the program each use a part
 
 mod arena;
