@@ -161,6 +161,12 @@ impl World {
                         self.processes[me as usize].detector.handle(verdict, self.now);
                     }
                 }
+                Effect::Missing(process) => {
+                    if self.launcher && self.processes[process as usize].state == State::Left {
+                        let left = Event::HasLeft(process);
+                        self.processes[me as usize].detector.handle(left, self.now);
+                    }
+                }
                 Effect::Lives(suspect) => drop(process.lives.insert(suspect)),
                 Effect::Fenced => process.state = State::Fenced,
                 Effect::Left => process.state = State::Left,

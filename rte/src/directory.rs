@@ -17,6 +17,8 @@ const DEAD_KEY: &str = "PMI_dead_processes";
 /// Asking our launcher for this key and a rank accuses the rank: it answers what became of it, and ends it if it should
 /// be speaking. A key and not a command, so that any PMI-1 channel carries it, and a foreign launcher just has no such key.
 pub(crate) const FATE_KEY: &str = "iw-fate-";
+/// Asking our launcher for this key and a rank: whether the rank has finalized. Does nothing to it.
+pub(crate) const LEFT_KEY: &str = "iw-left-";
 
 /// How keys travel: through a process manager, or nowhere in a job of one.
 #[derive(Debug)]
@@ -111,6 +113,19 @@ impl Directory {
                 Ok(told.unwrap_or(Fate::Unknown))
             }
             Exchange::Pmi(_) | Exchange::Alone(_) => Ok(Fate::Unknown),
+        }
+    }
+
+    /// Whether `rank` has finalized, as far as our launcher knows; other launchers do not tell.
+    ///
+    /// # Errors
+    /// The process manager is gone.
+    pub fn has_left(&self, rank: u32) -> Result<bool> {
+        match &mut *self.exchange() {
+            Exchange::Pmi(client) if self.ours => {
+                Ok(client.get(&format!("{LEFT_KEY}{rank}"))?.as_deref() == Some(Fate::Left.word()))
+            }
+            Exchange::Pmi(_) | Exchange::Alone(_) => Ok(false),
         }
     }
 

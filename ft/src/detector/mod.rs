@@ -72,6 +72,8 @@ pub enum Event {
         /// `false`: it left, which is no failure.
         failed: bool,
     },
+    /// The answer to [`Effect::Missing`] when the process has left the job; when it has not there is nothing to say.
+    HasLeft(u32),
     /// This process leaves the job; [`Effect::Left`] follows.
     Leave,
 }
@@ -89,6 +91,9 @@ pub enum Effect {
     /// This process was silent for too long. Whoever knows more, a launcher, is to be asked: it may have left the job. Give
     /// [`Event::Verdict`]; without one it is declared failed after half a timeout more.
     Accused(u32),
+    /// This process leaves and waits for that one, which does not answer: it may have left before, of which only its neighbours
+    /// were told. Ask a launcher, if there is one, and give [`Event::HasLeft`] if so. Asked again with each repeated farewell.
+    Missing(u32),
     /// This process declares `0` failed: see to it that it stops.
     Declared(u32),
     /// Another detector says that this process has failed.
@@ -311,6 +316,11 @@ impl Detector {
                         true => self.declare(&[process], now),
                         false => self.left(process, None, None, now),
                     }
+                }
+            }
+            Event::HasLeft(process) => {
+                if process < self.ring.size && self.ring.is_other_member(process) {
+                    self.left(process, None, None, now);
                 }
             }
             Event::Leave => {
@@ -703,6 +713,7 @@ impl Detector {
                 farewell.again_at = now + (period / 4).max(1);
                 let (to, message) = (farewell.to, farewell.message.clone());
                 self.effects.push_back(Effect::Send { to, message });
+                self.effects.push_back(Effect::Missing(to));
             }
         }
     }

@@ -38,6 +38,7 @@ enum Where {
 enum Question {
     Address(u32),
     Fate(u32),
+    Left(u32),
     Dead,
 }
 
@@ -45,6 +46,7 @@ enum Question {
 enum Answer {
     Address(u32, Vec<SocketAddr>),
     Fate(u32, Fate),
+    Left(u32),
     Dead(Vec<u32>),
 }
 
@@ -180,6 +182,7 @@ impl Driver {
                 let failed = fate != Fate::Left;
                 self.detector.handle(Event::Verdict { process, failed }, self.now());
             }
+            Answer::Left(process) => self.detector.handle(Event::HasLeft(process), self.now()),
             Answer::Dead(dead) => {
                 for process in dead {
                     let (how, source) = (How::Gone, Source::ResourceManager);
@@ -198,6 +201,7 @@ impl Driver {
                     tracing::debug!(process, "silent");
                     self.ask(Question::Fate(process));
                 }
+                Effect::Missing(process) => self.ask(Question::Left(process)),
                 Effect::Declared(process) => self.failed(process, Source::Detector),
                 Effect::Told(process) => self.failed(process, Source::Told),
                 Effect::Lives(process) => self.shared.publish(News::Lives(process)),
@@ -275,7 +279,7 @@ impl Driver {
                 self.detector.handle(Event::Verdict { process, failed: true }, self.now());
             }
             Some(Question::Address(process)) => self.located(process, Vec::new()),
-            Some(Question::Dead) | None => {}
+            Some(Question::Left(_) | Question::Dead) | None => {}
         }
     }
 
@@ -335,6 +339,10 @@ impl Asker {
                 Question::Fate(process) => {
                     Answer::Fate(process, self.directory.accuse(process).unwrap_or(Fate::Unknown))
                 }
+                Question::Left(process) => match self.directory.has_left(process) {
+                    Ok(true) => Answer::Left(process),
+                    _ => continue,
+                },
                 Question::Dead => {
                     Answer::Dead(self.directory.told_dead().ok().flatten().unwrap_or_default())
                 }

@@ -7,7 +7,7 @@
 //! host ends it; one that has finalized is not.
 
 use super::messages::Down;
-use crate::directory::{FATE_KEY, Fate};
+use crate::directory::{FATE_KEY, Fate, LEFT_KEY};
 use crate::exit::{self, Ended, Stage};
 use crate::liveness::{FailedRank, How};
 use crate::pmi::server::Request;
@@ -114,10 +114,11 @@ impl Head {
                 self.kvs.insert(key, value);
             }
             Request::Get { key } => {
-                let accused = key.strip_prefix(FATE_KEY).and_then(|rank| rank.parse().ok());
-                let value = match accused {
-                    Some(accused) => self.fate(accused, orders),
-                    None => self.kvs.get(&key).cloned(),
+                let about = |prefix| key.strip_prefix(prefix).and_then(|rank| rank.parse().ok());
+                let value = match (about(FATE_KEY), about(LEFT_KEY)) {
+                    (Some(accused), _) => self.fate(accused, orders),
+                    (None, Some(rank)) => self.has_left(rank),
+                    (None, None) => self.kvs.get(&key).cloned(),
                 };
                 orders.push((To::Node(node), Down::GetReply { rank, value }));
             }
@@ -169,6 +170,12 @@ impl Head {
             self.finishing = true;
             orders.push((To::All, Down::Finish));
         }
+    }
+
+    /// Whether a rank has finalized.
+    fn has_left(&self, rank: u32) -> Option<String> {
+        let state = self.ranks.get(rank as usize)?;
+        (state.stage == Stage::Finalized).then(|| Fate::Left.word().to_owned())
     }
 
     /// A rank is accused of being silent: what is known of it. One that should be speaking is a
@@ -339,7 +346,14 @@ mod tests {
         orders.clear();
         head.request(1, 3, accuse(0), &mut orders);
         assert!(orders.is_empty(), "it has no word any more");
+        let has_left = |rank: u32| Request::Get { key: format!("{LEFT_KEY}{rank}") };
+        head.request(0, 0, has_left(2), &mut orders);
+        assert_eq!(names(&orders), ["GetReply"], "only a question");
+        assert_eq!(answer(&orders), None);
+        orders.clear();
         head.request(1, 2, Request::Finalized, &mut orders);
+        head.request(0, 0, has_left(2), &mut orders);
+        assert_eq!(answer(&orders).as_deref(), Some(Fate::Left.word()));
         head.request(0, 0, accuse(2), &mut orders);
         assert_eq!(answer(&orders).as_deref(), Some(Fate::Left.word()));
         orders.clear();
