@@ -113,7 +113,8 @@ impl From<CollError> for Error {
     fn from(error: CollError) -> Self {
         match error {
             CollError::Pml(error) | CollError::Local(error) => error.into(),
-            CollError::InvalidRoot { root, size } => Error::InvalidRank { rank: root, size },
+            CollError::InvalidRoot { root: rank, size }
+            | CollError::InvalidNeighbor { rank, size } => Error::InvalidRank { rank, size },
             CollError::Invalid(bug) => Error::Transport(bug.to_string()),
             error => Error::Argument(error.to_string()),
         }

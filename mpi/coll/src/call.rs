@@ -1,4 +1,4 @@
-//! What a user asks for, in bytes: the collective operations of MPI 5.0, chapter 6, as plain data.
+//! What a user asks for, in bytes: the collective operations of MPI 5.0, chapters 6 and 8.6, as plain data.
 //!
 //! A call names everything that a schedule depends on and nothing else, so equal calls share a schedule. Buffers
 //! come with the run ([`Memory`](crate::Memory)); the operation too ([`Reduction`](crate::Reduction)).
@@ -36,8 +36,30 @@ pub struct Block {
     pub len: usize,
 }
 
+/// How the edges between the same two processes pair up, where there are several.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pairing {
+    /// The n-th in the list of the one that sends is the n-th in the list of the other: graphs.
+    InOrder,
+    /// Sources and destinations are the same list, of two neighbors for each dimension; what goes in one direction comes
+    /// from the other: Cartesian topologies (§8.6; it matters in periodic dimensions of one or two processes).
+    Opposite,
+}
+
+/// The edges of a process in a virtual topology (MPI 5.0, chapter 8), in the order of its blocks. `None` is `MPI_PROC_NULL`:
+/// its block is left as it is. A process may be there several times, and may be its own neighbor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Neighbors {
+    /// Ranks that blocks come from.
+    pub sources: Arc<[Option<u32>]>,
+    /// Ranks that blocks go to.
+    pub destinations: Arc<[Option<u32>]>,
+    /// Which edge is which.
+    pub pairing: Pairing,
+}
+
 /// A collective operation, as one process calls it. All lengths are in bytes unless said otherwise; lists have one entry
-/// for each rank (of the remote group, on an inter-communicator).
+/// for each rank (of the remote group, on an inter-communicator), or for each neighbor.
 ///
 /// `in_place` is `MPI_IN_PLACE`, on intra-communicators only: the contribution is where MPI has it in the receive buffer, and
 /// the send buffer is not used (for scatters: the root's part stays where it is in the send buffer, and its receive
@@ -176,5 +198,41 @@ pub enum Call {
         elements: Elements,
         /// The contribution is in the receive buffer.
         in_place: bool,
+    },
+    /// Each destination gets the one block (§8.6.1). Intra-communicators only, as all that follow.
+    NeighborAllgather {
+        /// The edges.
+        neighbors: Neighbors,
+        /// Length of this process's block.
+        len: usize,
+        /// Length of each block that comes.
+        block: usize,
+    },
+    /// As `NeighborAllgather`, with blocks of any length (§8.6.1).
+    NeighborAllgatherv {
+        /// The edges.
+        neighbors: Neighbors,
+        /// Length of this process's block.
+        len: usize,
+        /// Where they go, by source.
+        blocks: Arc<[Block]>,
+    },
+    /// There is a block for each destination (§8.6.2).
+    NeighborAlltoall {
+        /// The edges.
+        neighbors: Neighbors,
+        /// Length of each block that goes.
+        len: usize,
+        /// Length of each block that comes.
+        block: usize,
+    },
+    /// As `NeighborAlltoall`, with blocks of any length; it is `MPI_Neighbor_alltoallw` too (§8.6.2).
+    NeighborAlltoallv {
+        /// The edges.
+        neighbors: Neighbors,
+        /// Where the blocks to send are, by destination.
+        send: Arc<[Block]>,
+        /// Where the blocks that come go, by source.
+        recv: Arc<[Block]>,
     },
 }

@@ -52,8 +52,16 @@ pub enum CollError {
         /// The size of the group.
         size: u32,
     },
-    /// A list with one entry for each process has another length.
-    #[error("{got} entries for {expected} processes")]
+    /// A neighbor is not in the group.
+    #[error("neighbor {rank} is not in a group of {size}")]
+    InvalidNeighbor {
+        /// Its rank.
+        rank: u32,
+        /// The size of the group.
+        size: u32,
+    },
+    /// A list with one entry for each process, or neighbor, has another length.
+    #[error("{got} entries instead of {expected}")]
     WrongCount {
         /// How many there have to be.
         expected: usize,

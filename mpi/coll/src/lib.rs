@@ -1,4 +1,4 @@
-//! Collective operations (MPI 5.0, chapter 6) as schedules of point-to-point messages.
+//! Collective operations (MPI 5.0, chapters 6 and 8.6) as schedules of point-to-point messages.
 //!
 //! A [`Call`] says what is asked; [`plan()`] turns it into the [`Schedule`] of one process: rounds of messages over
 //! buffers that are named by space and offset. A [`Runner`] runs schedules over the PML; a [`Context`] does that for a
@@ -30,7 +30,7 @@ mod runner;
 mod schedule;
 mod tags;
 
-pub use call::{Block, Call, Elements, Root};
+pub use call::{Block, Call, Elements, Neighbors, Pairing, Root};
 pub use choose::Config;
 pub use context::{Context, Operation};
 pub use error::CollError;

@@ -2,6 +2,8 @@
 //!
 //! Pure: the same call at the same place with the same configuration gives the same schedule.
 
+mod neighbor;
+
 use crate::CollError;
 use crate::algorithms::{self, Team, inter};
 use crate::builder::{Builder, Group, Layout};
@@ -41,6 +43,18 @@ pub fn plan(call: &Call, place: &Place, config: &Config) -> Result<Schedule, Col
         }
         Call::Scan { elements, in_place } => planner.scan(elements, in_place, algorithms::scan),
         Call::Exscan { elements, in_place } => planner.scan(elements, in_place, algorithms::exscan),
+        Call::NeighborAllgather { ref neighbors, len, block } => {
+            planner.neighbor_allgather(neighbors, len, block)
+        }
+        Call::NeighborAllgatherv { ref neighbors, len, ref blocks } => {
+            planner.neighbor_allgatherv(neighbors, len, blocks)
+        }
+        Call::NeighborAlltoall { ref neighbors, len, block } => {
+            planner.neighbor_alltoall(neighbors, len, block)
+        }
+        Call::NeighborAlltoallv { ref neighbors, ref send, ref recv } => {
+            planner.neighbor_alltoallv(neighbors, send, recv)
+        }
     }
 }
 

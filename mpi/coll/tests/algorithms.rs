@@ -6,7 +6,7 @@ mod util;
 use ironweave_coll::algorithm::{
     Allgather, Allreduce, Alltoall, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scan, Scatter,
 };
-use ironweave_coll::{Call, Config, Place, Root, Schedule, plan};
+use ironweave_coll::{Call, Config, Neighbors, Pairing, Place, Root, Schedule, plan};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use util::case::{Case, Shape, Who};
@@ -53,6 +53,7 @@ fn counts(shape: Shape, size: u32) -> BTreeSet<usize> {
         Shape::ReduceScatterBlock | Shape::ReduceScatter => 200 / size as usize,
         _ if shape.is_reduction() => 1000 / size as usize,
         Shape::Alltoall | Shape::Alltoallv => 4000 / size as usize,
+        _ if shape.is_along_edges() => 4000 / size as usize,
         _ => usize::MAX,
     };
     let large = if size > 17 { &[1, 13][..] } else { &COUNTS };
@@ -202,6 +203,21 @@ fn prefixes() {
 }
 
 #[test]
+fn along_the_edges_of_topologies() {
+    for shape in Shape::ALL.into_iter().filter(|shape| shape.is_along_edges()) {
+        every(shape, &[config()]);
+        // More graphs and grids, of few processes: there most edges are double.
+        for size in 1..=6 {
+            for salt in 0..60 {
+                let kind = Kind::Numbers;
+                let case = Case { shape, root: 0, count: 13, kind, in_place: false, salt };
+                check(&places(size, None), &case, &config());
+            }
+        }
+    }
+}
+
+#[test]
 fn between_two_groups() {
     for first in [1, 2, 3, 5, 8] {
         for second in [1, 2, 4, 7] {
@@ -282,7 +298,7 @@ fn wrong_arguments_are_answered() {
     assert_eq!(error(Call::Bcast { root: Root::Rank(3), len: 1 }), "root 3 is not in a group of 3");
     assert!(error(Call::Bcast { root: Root::Me, len: 1 }).contains("intra-communicator"));
     let short = Call::Alltoallv { send: [].into(), recv: [].into(), in_place: false };
-    assert_eq!(error(short), "0 entries for 3 processes");
+    assert_eq!(error(short), "0 entries instead of 3");
     let block = |offset, len| ironweave_coll::Block { offset, len };
     let blocks = [block(0, 4), block(6, 4), block(3, 3)].into();
     let overlap = Call::Allgatherv { len: 4, blocks, in_place: false };
@@ -299,6 +315,20 @@ fn wrong_arguments_are_answered() {
     let scan = Call::Scan { elements, in_place: false };
     let inter = plan(&scan, &Place::inter(0, 2, 2), &config()).expect_err("there is none");
     assert_eq!(inter.to_string(), "not possible on an inter-communicator");
+    let edges = |sources: &[u32], destinations: &[u32], pairing| {
+        let list = |ranks: &[u32]| ranks.iter().copied().map(Some).collect();
+        let (sources, destinations) = (list(sources), list(destinations));
+        let neighbors = Neighbors { sources, destinations, pairing };
+        Call::NeighborAlltoall { neighbors, len: 4, block: 4 }
+    };
+    let stranger = edges(&[0, 3], &[], Pairing::InOrder);
+    assert_eq!(error(stranger), "neighbor 3 is not in a group of 3");
+    let half = edges(&[1, 1], &[1, 0], Pairing::InOrder);
+    assert_eq!(error(half), "2 entries instead of 1");
+    let odd = edges(&[0], &[0], Pairing::Opposite);
+    assert_eq!(error(odd), "1 entries instead of 2");
+    let between = plan(&edges(&[], &[], Pairing::InOrder), &Place::inter(0, 2, 2), &config());
+    assert!(between.is_err());
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Collective calls as all processes make them together, with data.
 
-use super::{Kind, pattern};
+use super::{Kind, pattern, topology};
 use ironweave_coll::{Block, Call, Elements, Place, Root};
 use rand::{Rng, rngs::SmallRng};
 
@@ -23,10 +23,14 @@ pub enum Shape {
     ReduceScatter,
     Scan,
     Exscan,
+    NeighborAllgather,
+    NeighborAllgatherv,
+    NeighborAlltoall,
+    NeighborAlltoallv,
 }
 
 impl Shape {
-    pub const ALL: [Shape; 16] = [
+    pub const ALL: [Shape; 20] = [
         Shape::Barrier,
         Shape::Bcast,
         Shape::Gather,
@@ -43,6 +47,10 @@ impl Shape {
         Shape::ReduceScatter,
         Shape::Scan,
         Shape::Exscan,
+        Shape::NeighborAllgather,
+        Shape::NeighborAllgatherv,
+        Shape::NeighborAlltoall,
+        Shape::NeighborAlltoallv,
     ];
 
     pub fn is_rooted(self) -> bool {
@@ -56,11 +64,19 @@ impl Shape {
     }
 
     pub fn has_in_place(self) -> bool {
-        !matches!(self, Shape::Barrier | Shape::Bcast)
+        !matches!(self, Shape::Barrier | Shape::Bcast) && !self.is_along_edges()
     }
 
     pub fn is_for_inter(self) -> bool {
-        !matches!(self, Shape::Scan | Shape::Exscan)
+        !matches!(self, Shape::Scan | Shape::Exscan) && !self.is_along_edges()
+    }
+
+    pub fn is_along_edges(self) -> bool {
+        use Shape::{NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv};
+        matches!(
+            self,
+            NeighborAllgather | NeighborAllgatherv | NeighborAlltoall | NeighborAlltoallv
+        )
     }
 }
 
@@ -215,6 +231,33 @@ impl Case {
             }
             Shape::Scan => Call::Scan { elements, in_place },
             Shape::Exscan => Call::Exscan { elements, in_place },
+            Shape::NeighborAllgather => {
+                let neighbors = topology::neighbors(self.salt, me, who.place.size());
+                Call::NeighborAllgather { neighbors, len, block }
+            }
+            Shape::NeighborAllgatherv => {
+                let neighbors = topology::neighbors(self.salt, me, who.place.size());
+                let lens = |&from: &Option<u32>| from.map_or(3, |from| self.len(from, 0));
+                let blocks = self.blocks(neighbors.sources.iter().map(lens)).into();
+                Call::NeighborAllgatherv { neighbors, len: self.len(me, 0), blocks }
+            }
+            Shape::NeighborAlltoall => {
+                let neighbors = topology::neighbors(self.salt, me, who.place.size());
+                Call::NeighborAlltoall { neighbors, len, block }
+            }
+            Shape::NeighborAlltoallv => {
+                let neighbors = topology::neighbors(self.salt, me, who.place.size());
+                // By the number of the edge at its source.
+                let edge_len = |from: u32, edge: usize| self.len(from, edge as u32);
+                let given = 0..neighbors.destinations.len();
+                let send = self.blocks(given.map(|edge| edge_len(me, edge))).into();
+                let taken = (0..neighbors.sources.len()).map(|edge| {
+                    let source = topology::other_end(self.salt, me, who.place.size(), edge);
+                    source.map_or(3, |(from, edge)| edge_len(from, edge))
+                });
+                let recv = self.blocks(taken).into();
+                Call::NeighborAlltoallv { neighbors, send, recv }
+            }
         }
     }
 

@@ -6,6 +6,7 @@ pub mod case;
 pub mod interpreter;
 pub mod oracle;
 pub mod rail;
+pub mod topology;
 
 use ironweave_coll::{Config, Place};
 use rand::{Rng, rngs::SmallRng};

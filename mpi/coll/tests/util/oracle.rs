@@ -1,6 +1,7 @@
 //! What MPI says that calls do, as plainly as possible: from everybody's buffers before to everybody's after.
 
 use super::case::{Case, Who};
+use super::topology;
 use ironweave_coll::{Block, Call, Root};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -138,8 +139,37 @@ impl Oracle<'_> {
                 let all = self.reduction(&sources[..rank]);
                 put(even(0, all.len()), &all);
             }
+            Call::NeighborAllgather { neighbors, block, .. }
+            | Call::NeighborAlltoall { neighbors, block, .. } => {
+                for edge in 0..neighbors.sources.len() {
+                    self.edge(number, edge, |bytes| put(even(edge, *block), bytes));
+                }
+            }
+            Call::NeighborAllgatherv { neighbors, blocks, .. }
+            | Call::NeighborAlltoallv { neighbors, recv: blocks, .. } => {
+                for edge in 0..neighbors.sources.len() {
+                    self.edge(number, edge, |bytes| put(blocks[edge], bytes));
+                }
+            }
         }
         out
+    }
+
+    /// What comes along an edge, if it is one.
+    fn edge(&self, number: usize, edge: usize, put: impl FnOnce(&[u8])) {
+        let place = self.everybody[number].place;
+        let end = topology::other_end(self.case.salt, place.rank(), place.size(), edge);
+        let Some((source, edge)) = end else { return };
+        let send = &self.before[source as usize].0;
+        let block = match &self.calls[source as usize] {
+            Call::NeighborAllgather { len, .. } | Call::NeighborAllgatherv { len, .. } => {
+                even(0, *len)
+            }
+            Call::NeighborAlltoall { len, .. } => even(edge, *len),
+            Call::NeighborAlltoallv { send, .. } => send[edge],
+            other => panic!("{other:?} has no edges"),
+        };
+        put(&piece(send, block));
     }
 
     /// Whether a process's data is in its receive buffer.
