@@ -10,7 +10,7 @@ use crate::set::RankSet;
 use crate::wire::Message;
 
 /// What is known of failures, and who was told.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Notices {
     me: u32,
     size: u32,
@@ -24,6 +24,17 @@ pub(crate) struct Notices {
     waiting: bool,
     /// From whom the latest news came, for the order of sending.
     source: Option<u32>,
+}
+
+/// What is known and what each neighbour has still to be told; in which order it was learned makes no difference.
+impl std::hash::Hash for Notices {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.me, self.size, &self.dead, self.quiet_until, self.waiting, self.source).hash(state);
+        for (target, known) in &self.told {
+            let news: RankSet = self.order[*known as usize..].iter().copied().collect();
+            (target, news).hash(state);
+        }
+    }
 }
 
 impl Notices {

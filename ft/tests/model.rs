@@ -1,10 +1,24 @@
 //! Every schedule of a few planes: all orders of arrival, deaths at every moment with every loss of what was under way,
-//! all orders of detection. Depth first, states that were seen are not seen again.
+//! all orders of detection. Depth first, states that were seen are not seen again (64-bit hashes of them are kept).
 //!
-//! **Reduction.** An arrival that nobody can see (no frame sent, nothing reported: the process merely notes it) commutes
+//! **Reductions**, each on top of the one before; `the_reductions_hide_nothing` compares what all of them come to.
+//!
+//! [`Reduce::Hidden`]. An arrival that nobody can see (no frame sent, nothing reported: the process merely notes it) commutes
 //! with everything that others do and with what the process itself does next, up to notes that are dropped with their
-//! view; so where there is one, only it is explored. `whole` explores without this, and
-//! `the_reduction_hides_nothing` compares what both come to.
+//! view; so where there is one, only it is explored.
+//!
+//! [`Reduce::Fused`], for agreements whose deaths everybody detects, begun before anything else happens:
+//! - *Losses come with detection.* A frame of a dead process that arrives after its receiver knows of the death is dropped by
+//!   the receiver. So a frame that was lost is one that is still under way then: a crash loses nothing, a
+//!   detection drops what is left on that channel.
+//! - *A process dies right after something that others can see, or before everything.* What a process notes and
+//!   does not tell dies with it, and what others do between its last visible step and its death does not depend on
+//!   whether it lives: what they send to it is dropped in both cases. So each death is moved to the front, up to that step.
+//! - *Who has returned answers at once.* Its state does not change any more, its answer to a frame depends on the frame alone,
+//!   and its answers go to different processes; so what arrives there commutes with everything, but for its own death, which is
+//!   tried after each answer. An answer that is never given because it died before is one that is lost. Its detections hide.
+//! - *Process 0 dies first.* The exchange and its views are the same from every place of the ring, nothing depends on values of
+//!   contributions but what is returned, and what is checked of that does not depend on the place.
 //!
 //! Budget: `IRONWEAVE_FT_MODEL=full` explores everything; without, each part stops after so many states that all take some
 //! seconds, and says so.
@@ -15,70 +29,126 @@ use net::{Event, Net, Setting};
 use std::collections::HashSet;
 use std::time::Instant;
 
+/// What is left out, see above.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Reduce {
+    Nothing,
+    Hidden,
+    Fused,
+}
+
 struct Explored {
     states: usize,
+    /// Up to a rotation of the ranks.
     outcomes: HashSet<u64>,
     complete: bool,
 }
 
-/// What can happen next, deaths included.
-fn next(net: &Net, deaths: u32) -> Vec<Event> {
-    let mut events = net.possible();
-    let sound = net.all_sound();
-    if deaths > 0 && sound.len() > 1 {
-        for process in sound {
-            events.extend((0..net.losses(process)).map(|loss| Event::Crash(process, loss)));
-        }
+/// A state, what led to it from the one before, and how many may still die.
+struct Place {
+    net: Net,
+    by: [Option<Event>; 2],
+    deaths: u32,
+    /// Nothing has happened yet but deaths.
+    fresh: bool,
+}
+
+impl Place {
+    fn after(&self, event: Event) -> (Place, bool) {
+        let mut net = self.net.clone();
+        let visible = net.happen(event);
+        let crash = matches!(event, Event::Crash(..));
+        let deaths = self.deaths - u32::from(crash);
+        (Place { net, by: [Some(event), None], deaths, fresh: self.fresh && crash }, visible)
     }
-    events
+
+    /// The processes that may die now.
+    fn mortal(&self, reduce: Reduce) -> Vec<u32> {
+        let mut sound = self.net.all_sound();
+        if self.deaths == 0 || sound.len() < 2 {
+            return Vec::new();
+        }
+        if reduce == Reduce::Fused && sound.len() == self.net.size() as usize {
+            sound.truncate(1);
+        }
+        sound
+    }
+
+    /// Every state that can be next, as far as it has to be looked at.
+    fn next(&self, reduce: Reduce) -> Vec<Place> {
+        let (mut next, fused) = (Vec::new(), reduce == Reduce::Fused);
+        for event in self.net.possible() {
+            let (after, visible) = self.after(event);
+            let (arrival, at) = match event {
+                Event::Deliver(_, at) => (true, at),
+                Event::Detect(at, _) | Event::Contribute(at) | Event::Revoke(at) => (false, at),
+                Event::Crash(..) | Event::Accuse(..) => unreachable!("these are rationed"),
+            };
+            let hides = !visible && (fused || (arrival && reduce == Reduce::Hidden));
+            let answers = fused && arrival && self.net.has_ended(at);
+            if hides || answers {
+                next.clear();
+            }
+            if fused && visible && after.mortal(reduce).contains(&at) {
+                let (mut dead, _) = after.after(Event::Crash(at, 0));
+                dead.by = [Some(event), Some(Event::Crash(at, 0))];
+                next.push(dead);
+            }
+            next.push(after);
+            if hides || answers {
+                return next;
+            }
+        }
+        if !fused || self.fresh {
+            for process in self.mortal(reduce) {
+                let losses = if fused { 1 } else { self.net.losses(process) };
+                next.extend((0..losses).map(|loss| self.after(Event::Crash(process, loss)).0));
+            }
+        }
+        next
+    }
 }
 
 /// Explores everything from `setting` with up to `deaths`, or as far as `limit` states. Panics with the schedule when a
 /// law is broken.
-fn explore(name: &str, setting: Setting, deaths: u32, reduce: bool, limit: usize) -> Explored {
+fn explore(name: &str, setting: &Setting, deaths: u32, reduce: Reduce, limit: usize) -> Explored {
     let start = Instant::now();
-    let first = Net::new(setting.clone());
-    let mut seen = HashSet::from([first.fingerprint()]);
+    let fused = reduce == Reduce::Fused;
+    assert!(!fused || (setting.at_once && setting.all_detect && setting.mute), "see above");
+    let setting = Setting { purge: fused, ..setting.clone() };
+    let first = Place { net: Net::new(setting.clone()), by: [None; 2], deaths, fresh: true };
+    let mut seen = HashSet::from([first.net.fingerprint()]);
     let mut outcomes = HashSet::new();
-    // Each with what is still to be explored from it, and the event that led to it.
-    let mut stack = vec![(next(&first, deaths), first, deaths, None::<Event>)];
+    // Each with what is still to be explored from it.
+    let mut stack = vec![(first.next(reduce), first)];
     let mut complete = true;
-    while let Some((events, net, deaths, _)) = stack.last_mut() {
-        let Some(event) = events.pop() else {
+    while let Some((places, _)) = stack.last_mut() {
+        let Some(mut after) = places.pop() else {
             stack.pop();
             continue;
         };
-        let mut after = net.clone();
-        let visible = after.happen(event);
-        if reduce && !visible && matches!(event, Event::Deliver(..)) {
-            events.clear();
-        }
-        let deaths = *deaths - u32::from(matches!(event, Event::Crash(..)));
-        if after.broken.is_none() {
-            if !seen.insert(after.fingerprint()) {
+        if after.net.broken.is_none() {
+            if !seen.insert(after.net.fingerprint()) {
                 continue;
             }
-            if after.possible().is_empty() {
-                after.check_end();
-                outcomes.insert(after.outcome());
+            if after.net.possible().is_empty() {
+                after.net.check_end();
+                outcomes.insert(after.net.outcome_on_the_ring());
             }
         }
-        if let Some(broken) = &after.broken {
-            let trace: Vec<Event> =
-                stack.iter().filter_map(|entry| entry.3).chain([event]).collect();
+        if let Some(broken) = &after.net.broken {
+            let places = stack.iter().map(|entry| &entry.1).chain([&after]);
+            let trace: Vec<Event> = places.flat_map(|place| place.by).flatten().collect();
             panic!("{name}: {broken}\nby {trace:?}\nfrom {setting:?}");
         }
         if seen.len() >= limit {
             complete = false;
             break;
         }
-        let mut events = next(&after, deaths);
-        if reduce {
-            // Arrivals first: if one is invisible, the others need not be tried.
-            events.sort_by_key(|event| matches!(event, Event::Deliver(..)));
-            hidden_first(&after, &mut events);
+        if seen.len().is_multiple_of(10_000_000) {
+            println!("{name}: {} states so far", seen.len());
         }
-        stack.push((events, after, deaths, Some(event)));
+        stack.push((after.next(reduce), after));
     }
     println!(
         "{name}: {} states, {} outcomes, {} in {:.1} s",
@@ -88,16 +158,6 @@ fn explore(name: &str, setting: Setting, deaths: u32, reduce: bool, limit: usize
         start.elapsed().as_secs_f64()
     );
     Explored { states: seen.len(), outcomes, complete }
-}
-
-/// Puts an arrival that nobody can see last, where it is taken first.
-fn hidden_first(net: &Net, events: &mut [Event]) {
-    let hidden = events
-        .iter()
-        .rposition(|event| matches!(event, Event::Deliver(..)) && !net.clone().happen(*event));
-    if let (Some(at), Some(last)) = (hidden, events.len().checked_sub(1)) {
-        events.swap(at, last);
-    }
 }
 
 fn full() -> bool {
@@ -117,6 +177,7 @@ fn agreement(size: u32, fan: u32) -> Setting {
         revokers: Vec::new(),
         all_detect: true,
         mute: true,
+        purge: false,
         hashed: true,
     }
 }
@@ -130,6 +191,7 @@ fn revocation(size: u32, revokers: &[u32]) -> Setting {
         revokers: revokers.to_vec(),
         all_detect: false,
         mute: false,
+        purge: false,
         hashed: true,
     }
 }
@@ -138,66 +200,80 @@ fn revocation(size: u32, revokers: &[u32]) -> Setting {
 fn agreement_of_three() {
     // Contributions at any moment; failures spread by notices, too.
     let free = Setting { at_once: false, ..agreement(3, 2) };
-    explore("agreement of 3, 2 deaths", free.clone(), 2, false, limit(150_000));
+    explore("agreement of 3, 2 deaths", &free, 2, Reduce::Nothing, limit(150_000));
     let notices = Setting { mute: false, all_detect: false, ..free };
-    explore("agreement of 3, 2 deaths, with notices", notices, 2, false, limit(150_000));
+    let name = "agreement of 3, 2 deaths, with notices";
+    explore(name, &notices, 2, Reduce::Nothing, limit(150_000));
     let two = Setting { agreements: 2, ..agreement(3, 2) };
-    explore("two agreements of 3, 2 deaths", two, 2, true, limit(100_000));
+    explore("two agreements of 3, 2 deaths", &two, 2, Reduce::Fused, limit(100_000));
 }
 
 #[test]
 fn agreement_of_four() {
     for fan in [2, 4] {
-        explore(
-            &format!("agreement of 4, fan {fan}, 3 deaths"),
-            agreement(4, fan),
-            3,
-            true,
-            limit(40_000),
-        );
+        let name = format!("agreement of 4, fan {fan}, 3 deaths");
+        explore(&name, &agreement(4, fan), 3, Reduce::Fused, limit(100_000));
     }
 }
 
 #[test]
 fn agreement_of_five() {
     for fan in [2, 4] {
-        explore(
-            &format!("agreement of 5, fan {fan}, 2 deaths"),
-            agreement(5, fan),
-            2,
-            true,
-            limit(40_000),
-        );
+        for deaths in [2, 3] {
+            let name = format!("agreement of 5, fan {fan}, {deaths} deaths");
+            explore(&name, &agreement(5, fan), deaths, Reduce::Fused, limit(100_000));
+        }
     }
     if full() {
-        explore("agreement of 5, fan 2, 3 deaths", agreement(5, 2), 3, true, usize::MAX);
+        let name = "agreement of 5, fan 4, 4 deaths";
+        explore(name, &agreement(5, 4), 4, Reduce::Fused, usize::MAX);
     }
 }
 
 #[test]
 fn revocation_of_three_to_five() {
-    explore("revocation of 3, 2 deaths", revocation(3, &[0]), 2, false, limit(50_000));
-    explore("revocation of 4, 2 deaths", revocation(4, &[0, 2]), 2, true, limit(50_000));
-    explore("revocation of 5, 2 deaths", revocation(5, &[0]), 2, true, limit(100_000));
+    let part = |size, revokers: &[u32], deaths, reduce, most| {
+        let name = format!("revocation of {size} by {revokers:?}, {deaths} deaths");
+        explore(&name, &revocation(size, revokers), deaths, reduce, limit(most));
+    };
+    part(3, &[0], 2, Reduce::Nothing, 50_000);
+    part(4, &[0, 2], 2, Reduce::Hidden, 50_000);
+    part(5, &[0], 2, Reduce::Hidden, 100_000);
     if full() {
-        explore("revocation of 5, 3 deaths", revocation(5, &[0]), 3, true, usize::MAX);
+        part(5, &[0], 3, Reduce::Hidden, usize::MAX);
     }
 }
 
 #[test]
-fn the_reduction_hides_nothing() {
+fn the_reductions_hide_nothing() {
+    use Reduce::{Fused, Hidden, Nothing};
+    let early = Setting { at_once: false, ..agreement(3, 2) };
+    let two = Setting { agreements: 2, ..agreement(3, 2) };
     let mut settings = vec![
-        (agreement(3, 2), 2),
-        (Setting { at_once: false, ..agreement(3, 2) }, 2),
-        (revocation(3, &[0, 1]), 2),
+        (agreement(3, 2), 2, vec![Nothing, Hidden, Fused]),
+        (early, 2, vec![Nothing, Hidden]),
+        (revocation(3, &[0, 1]), 2, vec![Nothing, Hidden]),
+        (agreement(4, 4), 1, vec![Hidden, Fused]),
     ];
     if full() {
-        settings.extend([(agreement(4, 4), 2), (agreement(4, 2), 2), (revocation(4, &[0]), 2)]);
+        settings.extend([
+            (agreement(4, 4), 1, vec![Nothing, Hidden, Fused]),
+            (two, 2, vec![Nothing, Hidden, Fused]),
+            (revocation(4, &[0]), 2, vec![Nothing, Hidden]),
+            (agreement(4, 4), 3, vec![Hidden, Fused]),
+            (agreement(4, 2), 3, vec![Hidden, Fused]),
+            (agreement(5, 2), 2, vec![Hidden, Fused]),
+        ]);
     }
-    for (setting, deaths) in settings {
-        let whole = explore("whole", setting.clone(), deaths, false, usize::MAX);
-        let reduced = explore("reduced", setting, deaths, true, usize::MAX);
-        assert!(whole.complete && reduced.complete && reduced.states <= whole.states);
-        assert_eq!(whole.outcomes, reduced.outcomes);
+    for (setting, deaths, ways) in settings {
+        let name = |how| format!("{how:?} of {} and {deaths} deaths", setting.size);
+        let all: Vec<Explored> = ways
+            .iter()
+            .map(|how| explore(&name(how), &setting, deaths, *how, usize::MAX))
+            .collect();
+        for pair in all.windows(2) {
+            assert!(pair[0].complete && pair[1].complete && pair[1].states <= pair[0].states);
+            assert_eq!(pair[0].outcomes, pair[1].outcomes);
+        }
     }
 }

@@ -24,6 +24,7 @@ fn run(seed: u64) -> Result<(), String> {
         revokers,
         all_detect: random.random(),
         mute: false,
+        purge: false,
         hashed: false,
     };
     let mut net = Net::new(setting.clone());

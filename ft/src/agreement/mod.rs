@@ -53,6 +53,16 @@ pub(crate) enum Step {
     Confirm { slot: u8 },
 }
 
+impl Step {
+    /// Its phase and slot.
+    fn place(&self) -> (u8, u8) {
+        match self {
+            Step::Gather { slot, .. } => (0, *slot),
+            Step::Confirm { slot } => (1, *slot),
+        }
+    }
+}
+
 /// A message that cannot be used yet.
 #[derive(Clone, Hash, Debug)]
 struct Early {
@@ -75,11 +85,20 @@ pub(crate) struct News {
 }
 
 /// One agreement at one process.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Agreement {
     pub seq: u64,
     state: State,
     early: Vec<Early>,
+}
+
+/// In which order messages came that cannot be used yet makes no difference.
+impl std::hash::Hash for Agreement {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let mut early: Vec<&Early> = self.early.iter().collect();
+        early.sort_unstable_by_key(|one| (one.from, one.view.count, one.step.place()));
+        (self.seq, &self.state, early).hash(state);
+    }
 }
 
 #[derive(Clone, Hash, Debug)]
@@ -312,10 +331,8 @@ impl Agreement {
 impl Exchanging {
     /// Takes a message of this view; `false` when it is not one that `from` may send.
     fn hear(&mut self, from: u32, step: Step, at: &Around) -> bool {
-        let (slot, phase) = match &step {
-            Step::Gather { slot, .. } => (*slot, 0),
-            Step::Confirm { slot } => (*slot, 1),
-        };
+        let (phase, slot) = step.place();
+        let phase = usize::from(phase);
         if at.exchange.source(slot) != Some(from) || self.heard[phase] & 1 << slot != 0 {
             return false;
         }

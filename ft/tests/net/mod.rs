@@ -49,6 +49,9 @@ pub struct Setting {
     pub all_detect: bool,
     /// Failure notices are lost: only detectors tell.
     pub mute: bool,
+    /// What is on its way from a process is lost for whoever learns that it is dead, at once and not on arrival: the
+    /// receiver would drop it. Then a crash itself need not lose anything.
+    pub purge: bool,
     /// Keep hashes, for [`Net::fingerprint`].
     pub hashed: bool,
 }
@@ -186,6 +189,11 @@ impl Net {
         events
     }
 
+    /// Whether it has returned from every agreement and takes part in no other.
+    pub fn has_ended(&self, process: u32) -> bool {
+        u32::from(self.ended[process as usize]) == (1u32 << self.setting.agreements) - 1
+    }
+
     /// Number of ways in which frames can be lost when `process` dies now.
     pub fn losses(&self, process: u32) -> u32 {
         let of =
@@ -193,7 +201,8 @@ impl Net {
         (0..self.size()).map(|to| of(to) as u32 + 1).product()
     }
 
-    /// Lets it happen; whether anybody could see that it did: a frame was sent, something was reported.
+    /// Lets it happen; whether anybody could see that it did: a frame was sent, something was reported. Failure notices that
+    /// are lost anyway do not count.
     pub fn happen(&mut self, event: Event) -> bool {
         let (me, act): (u32, Act) = match event {
             Event::Deliver(from, to) => {
@@ -258,19 +267,35 @@ impl Net {
         plane.tick(0);
         let mut seen = false;
         while let Some(effect) = plane.poll_effect() {
-            seen = true;
+            seen |= !self.is_muted(&effect);
             self.effect(me, effect);
+        }
+        if self.setting.hashed && plane.counters().malformed > 0 {
+            self.break_law(format!("{me} holds a sound frame for malformed"));
+        }
+        if self.setting.purge {
+            for other in plane.dead().iter() {
+                let at = self.channel(other, me);
+                self.channels[at] = None;
+            }
         }
         self.planes[me as usize] =
             Rc::new(Hashed { hash: self.setting.hash(&plane), value: plane });
         seen
     }
 
+    /// A failure notice that will be lost: the first kind of frame.
+    fn is_muted(&self, effect: &Effect) -> bool {
+        matches!(effect, Effect::Send { bytes, .. } if self.setting.mute && bytes[0] & 15 == 1)
+    }
+
     fn effect(&mut self, me: u32, effect: Effect) {
+        if self.is_muted(&effect) {
+            return;
+        }
         match effect {
             Effect::Send { to, bytes } => {
-                // The first kind of frame is the failure notice.
-                if self.lives(to) && !(self.setting.mute && bytes[0] & 15 == 1) {
+                if self.lives(to) {
                     let at = self.channel(me, to);
                     let mut frames = self.channels[at]
                         .take()
@@ -371,6 +396,28 @@ impl Net {
         let returned: Vec<_> =
             self.returned.iter().map(|one| one.as_ref().map(|one| one.1.clone())).collect();
         hash_of(&(self.alive, self.accused, self.revoked, &self.ended, returned))
+    }
+
+    /// [`outcome`](Self::outcome) up to a rotation of the ranks.
+    pub fn outcome_on_the_ring(&self) -> u64 {
+        let size = self.size();
+        let turn = |bits: u32, by: u32| (bits << by | bits >> (size - by)) & ((1 << size) - 1);
+        let turned = |by: u32| {
+            let place = |rank: u32| ((rank + size - by) % size) as usize;
+            let ended: Vec<u8> = (0..size).map(|rank| self.ended[place(rank)]).collect();
+            let returned = self.returned.iter().map(|one| {
+                let decided = &one.as_ref()?.1;
+                let part = (0..size).filter(|p| decided.flag & !flag_of(*p, decided.seq) == 0);
+                let part = part.fold(0, |bits, process| bits | 1 << process);
+                let failed = decided.failed.iter().fold(0, |bits, process| bits | 1 << process);
+                // The highest follows from who took part: `check`.
+                Some((turn(part, by), turn(failed, by), decided.acknowledged))
+            });
+            let returned: Vec<_> = returned.collect();
+            let bits = [self.alive, self.accused, self.revoked].map(|bits| turn(bits, by));
+            hash_of(&(bits, ended, returned))
+        };
+        (0..size).map(turned).min().unwrap_or(0)
     }
 
     pub fn fingerprint(&self) -> u64 {
