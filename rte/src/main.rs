@@ -3,14 +3,15 @@
 //! Reads arguments and hands over; every subcommand's work is in the library.
 
 use clap::{Args, Parser, Subcommand};
-use ironweave_rte::launch::messages::Bind;
+use ironweave_rte::launch::messages::{App, Bind};
 use ironweave_rte::launch::run::{LaunchError, Options};
 use ironweave_rte::launch::{daemon, guard, placement, run};
 use ironweave_rte::params::{ParamError, Source, sources};
-use ironweave_rte::{doctor, info};
+use ironweave_rte::{doctor, info, mpiexec};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The exit code of a job that could not be started.
@@ -71,7 +72,7 @@ struct RunArgs {
     #[arg(long, value_name = "HOST[:SLOTS],…")]
     hosts: Option<String>,
     /// Command that runs a program on a host; {host} stands for its name, at the end if absent
-    #[arg(long, value_name = "CMD", default_value = "ssh -o BatchMode=yes {host}")]
+    #[arg(long, value_name = "CMD", default_value = ironweave_rte::launch::SSH)]
     launch_agent: String,
     /// Port that the hosts' daemons connect to; any free one by default
     #[arg(long, default_value_t = 0)]
@@ -99,6 +100,11 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_some_and(|name| mpiexec::is_name(Path::new(&name))) {
+        start_logging();
+        return finish("mpiexec", mpiexec_job(arguments));
+    }
     let cli = Cli::parse();
     start_logging();
     let result = match cli.command {
@@ -119,11 +125,29 @@ fn main() -> ExitCode {
             doctor::cma_probe(pid, address).map(|()| 0).map_err(LaunchError)
         }
     };
+    finish("ironweave", result)
+}
+
+fn finish(name: &str, result: Result<u8, LaunchError>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("ironweave: {error}");
+            eprintln!("{name}: {error}");
             ExitCode::from(NOT_STARTED)
+        }
+    }
+}
+
+/// This program under the name `mpiexec` or `mpirun`.
+fn mpiexec_job(arguments: impl Iterator<Item = OsString>) -> Result<u8, LaunchError> {
+    match mpiexec::parse(arguments).map_err(LaunchError)? {
+        mpiexec::Ask::Print(text) => {
+            print(&text);
+            Ok(0)
+        }
+        mpiexec::Ask::Run(options, notes) => {
+            notes.iter().for_each(|note| eprintln!("mpiexec: {note}"));
+            run::run(&options)
         }
     }
 }
@@ -143,18 +167,24 @@ fn run_job(args: RunArgs) -> Result<u8, LaunchError> {
         }
         None => Vec::new(),
     };
-    let mut program = args.program.into_iter();
-    run::run(&Options {
+    let mut words = args.program.into_iter();
+    let app = App {
         ranks: args.ranks,
+        program: words.next().unwrap_or_default(),
+        args: words.collect(),
+        env: Vec::new(),
+        directory: None,
+    };
+    run::run(&Options {
+        apps: vec![app],
         hosts,
         agent: args.launch_agent,
         port: args.port,
         bind: args.bind_to,
         tag_output: args.tag_output,
         kill_on_failure: args.kill_on_failure,
+        time_limit: None,
         mca: pairs(&args.mca),
-        program: program.next().unwrap_or_default(),
-        args: program.collect(),
     })
 }
 

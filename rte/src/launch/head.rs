@@ -48,7 +48,7 @@ pub struct Head {
     ranks: Vec<Rank>,
     kvs: HashMap<String, String>,
     abort: Option<i32>,
-    launch_error: Option<u8>,
+    given_up: Option<u8>,
     kill_on_failure: bool,
     terminating: bool,
     finishing: bool,
@@ -71,7 +71,7 @@ impl Head {
             ranks: ranks.collect(),
             kvs,
             abort: None,
-            launch_error: None,
+            given_up: None,
             kill_on_failure,
             terminating: false,
             finishing: false,
@@ -91,7 +91,7 @@ impl Head {
 
     /// The job's exit code, once it is over.
     pub fn exit_code(&self) -> u8 {
-        if let Some(code) = self.launch_error {
+        if let Some(code) = self.given_up {
             return code;
         }
         let ended = |rank: &Rank| Some(Ended { stage: rank.stage, how: rank.ended? });
@@ -208,10 +208,10 @@ impl Head {
         }
     }
 
-    /// A host could not start its ranks: the job ends with `code`.
-    pub fn launch_failed(&mut self, why: String, code: u8, orders: &mut Orders) {
-        if self.launch_error.is_none() {
-            self.launch_error = Some(code);
+    /// A host could not start its ranks, or the job's time is over: the job ends with `code`.
+    pub fn give_up(&mut self, why: String, code: u8, orders: &mut Orders) {
+        if self.given_up.is_none() {
+            self.given_up = Some(code);
             self.notes.push(why);
         }
         self.terminate(orders);

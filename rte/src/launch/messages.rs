@@ -20,6 +20,21 @@ pub enum Bind {
     None,
 }
 
+/// A program of a job. Most jobs have one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// How many ranks run it.
+    pub ranks: u32,
+    /// The program, looked up in `PATH` unless it has a slash.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// What its environment has beyond, or instead of, the job's.
+    pub env: Vec<(OsString, OsString)>,
+    /// The directory it starts in, if not the job's.
+    pub directory: Option<OsString>,
+}
+
 /// What a host starts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LaunchSpec {
@@ -33,18 +48,31 @@ pub struct LaunchSpec {
     pub first_rank: u32,
     /// How many ranks it starts.
     pub count: u32,
-    /// The program, looked up in `PATH` unless it has a slash.
-    pub program: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Its whole environment.
+    /// The job's programs; each in turn takes its number of ranks.
+    pub apps: Vec<App>,
+    /// The environment that every program's own is added to.
     pub env: Vec<(OsString, OsString)>,
-    /// The directory it starts in.
+    /// The directory that programs start in, and look for their own from.
     pub directory: OsString,
     /// `--mca` as handed on to ranks.
     pub mca: String,
     /// Binding asked for; by default cores if there are enough.
     pub bind: Option<Bind>,
+}
+
+impl LaunchSpec {
+    /// The program of `rank`, and its number among the job's programs.
+    ///
+    /// # Panics
+    /// The programs have fewer ranks than the job: whoever made this did not count.
+    pub fn app_of(&self, rank: u32) -> (usize, &App) {
+        let mut after = 0;
+        let found = self.apps.iter().enumerate().find(|(_, app)| {
+            after += app.ranks;
+            rank < after
+        });
+        found.expect("programs have as many ranks as the job, see `run`")
+    }
 }
 
 /// Which of a rank's two outputs.

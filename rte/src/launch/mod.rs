@@ -24,6 +24,9 @@ pub mod run;
 pub mod signals;
 pub mod spawn;
 
+/// The usual way to run a program on a host; `{host}` stands for its name.
+pub const SSH: &str = "ssh -o BatchMode=yes {host}";
+
 /// Asks for the core soon after each wake-up: a death is news for everybody, and the ranks may compute on every core. Without
 /// it, the launcher waits for a rank's slice to end, some milliseconds.
 fn wake_up_fast() {

@@ -211,11 +211,14 @@ impl Node {
     }
 
     fn prepare(&mut self, spec: &LaunchSpec) -> Result<(), (String, u8)> {
-        let directory = std::path::Path::new(&spec.directory);
-        if !directory.is_dir() {
-            let why =
-                format!("host {}: no directory {} to start in", spec.host, directory.display());
-            return Err((why, 1));
+        let job = std::path::Path::new(&spec.directory);
+        let own = spec.apps.iter().filter_map(|app| app.directory.as_ref());
+        for directory in std::iter::once(job.to_owned()).chain(own.map(|own| job.join(own))) {
+            if !directory.is_dir() {
+                let why =
+                    format!("host {}: no directory {} to start in", spec.host, directory.display());
+                return Err((why, 1));
+            }
         }
         raise_descriptor_limit(u64::from(spec.count) * 6 + 64);
         let page = LivenessWriter::new(spec.size)
@@ -237,12 +240,12 @@ impl Node {
     fn start_rank(&mut self, spec: &LaunchSpec, index: u32) -> Result<(), (String, u8)> {
         let rank = spec.first_rank + index;
         let (process, streams, socket) =
-            self.spawn(spec, rank, index).map_err(|error| spawn_words(spec, &error))?;
+            self.spawn(spec, rank, index).map_err(|error| spawn_words(spec, rank, &error))?;
         tracing::info!(rank, pid = %process.pid(), host = spec.host, "started");
         if let Some(guard) = &mut self.guard {
             guard.watch(process.pid());
         }
-        let server = Server::new(rank, spec.size, &spec.job);
+        let server = Server::new(rank, spec.size, spec.app_of(rank).0, &spec.job);
         self.ranks.push(LocalRank::new(rank, process, streams, socket, server));
         Ok(())
     }
@@ -263,11 +266,16 @@ impl Node {
         rustix::io::ioctl_fionbio(&ours, true)?;
         let cpus = self.bindings.as_ref().and_then(|sets| sets.get(index as usize).copied());
         let env = rank_environment(spec, rank, self.cores, theirs.as_fd(), page.as_fd());
+        let app = spec.app_of(rank).1;
+        let directory = match &app.directory {
+            Some(own) => std::path::Path::new(&spec.directory).join(own).into_os_string(),
+            None => spec.directory.clone(),
+        };
         let (process, streams) = spawn::start(&Start {
-            program: &spec.program,
-            args: &spec.args,
+            program: &app.program,
+            args: &app.args,
             env: &env,
-            directory: &spec.directory,
+            directory: &directory,
             inherits: &[theirs.as_fd(), page.as_fd()],
             cpus,
             input: rank == 0,
@@ -331,6 +339,9 @@ fn rank_environment(
         name.starts_with("PMI_") || name.starts_with("PMIX_")
     };
     let mut env: Vec<_> = spec.env.iter().filter(|(name, _)| !foreign(name)).cloned().collect();
+    let added = &spec.app_of(rank).1.env;
+    env.retain(|(name, _)| added.iter().all(|(added, _)| name != added));
+    env.extend(added.iter().cloned());
     let own = [
         ("PMI_FD", pmi.as_raw_fd().to_string()),
         ("PMI_RANK", rank.to_string()),
@@ -344,8 +355,8 @@ fn rank_environment(
     env
 }
 
-fn spawn_words(spec: &LaunchSpec, error: &io::Error) -> (String, u8) {
-    let (program, host) = (spec.program.to_string_lossy(), &spec.host);
+fn spawn_words(spec: &LaunchSpec, rank: u32, error: &io::Error) -> (String, u8) {
+    let (program, host) = (spec.app_of(rank).1.program.to_string_lossy(), &spec.host);
     match error.kind() {
         io::ErrorKind::NotFound if program.contains('/') => {
             (format!("host {host}: there is no program {program}"), 127)

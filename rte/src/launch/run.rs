@@ -4,7 +4,7 @@
 use super::agent::{self, Agents};
 use super::head::{Head, Orders, To};
 use super::link::{Link, LinkError};
-use super::messages::{Bind, CHUNK, Down, LaunchSpec, Up};
+use super::messages::{App, Bind, CHUNK, Down, LaunchSpec, Up};
 use super::node::Node;
 use super::output::Output;
 use super::placement::{self, Host};
@@ -17,14 +17,13 @@ use crate::pmi::{mapping, text};
 use crate::secret;
 use rustix::process::Signal;
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What to run, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many ranks.
-    pub ranks: u32,
+    /// The programs, in the order of their ranks.
+    pub apps: Vec<App>,
     /// Where; empty means here.
     pub hosts: Vec<Host>,
     /// The command that starts something on a host; `{host}` stands for its name.
@@ -37,13 +36,14 @@ pub struct Options {
     pub tag_output: bool,
     /// The first failure ends the job.
     pub kill_on_failure: bool,
+    /// The job is ended after so long.
+    pub time_limit: Option<Duration>,
     /// Parameters, in order.
     pub mca: Vec<(String, String)>,
-    /// The program.
-    pub program: OsString,
-    /// Its arguments.
-    pub args: Vec<OsString>,
 }
+
+/// The exit code of a job that was ended because its time was over, as `timeout` has it.
+const OUT_OF_TIME: u8 = 124;
 
 /// Why a job could not be started or kept, in words for the person who started it.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,7 @@ struct Launcher {
     signals: Signals,
     input: Input,
     interrupted: bool,
+    deadline: Option<(Instant, Duration)>,
 }
 
 /// Runs a job to its end; returns its exit code (seed 003 §17.5.2).
@@ -99,15 +100,16 @@ struct Launcher {
 /// # Errors
 /// The job could not be started: words for the user, ranks that had been started are ended.
 pub fn run(options: &Options) -> Result<u8, LaunchError> {
-    if options.ranks == 0 {
+    let size = options.apps.iter().fold(0u32, |sum, app| sum.saturating_add(app.ranks));
+    if options.apps.is_empty() || options.apps.iter().any(|app| app.ranks == 0) {
         return Err(LaunchError("-n 0: a job has at least one rank".into()));
     }
     super::wake_up_fast();
     let params = sources::load(&options.mca).map_err(|error| LaunchError(error.to_string()))?;
     let here = agent::host_name();
     let hosts = match options.hosts.is_empty() {
-        true => vec![(here.clone(), options.ranks)],
-        false => placement::fill(options.hosts.clone(), options.ranks).map_err(LaunchError)?,
+        true => vec![(here.clone(), size)],
+        false => placement::fill(options.hosts.clone(), size).map_err(LaunchError)?,
     };
     let secret = secret::fresh().map_err(|error| LaunchError(error.to_string()))?;
     let job = secret::fresh_name().map_err(|error| LaunchError(error.to_string()))?;
@@ -138,10 +140,11 @@ pub fn run(options: &Options) -> Result<u8, LaunchError> {
     let mut launcher = Launcher {
         head: Head::new(&counts, kvs, options.kill_on_failure),
         hosts: states.collect(),
-        output: Output::new(options.ranks, options.tag_output),
+        output: Output::new(size, options.tag_output),
         signals,
         input: Input::Wanted,
         interrupted: false,
+        deadline: options.time_limit.map(|limit| (Instant::now() + limit, limit)),
     };
     launcher.launch(options, &job, &counts)?;
     launcher.serve()?;
@@ -160,11 +163,10 @@ impl Launcher {
             let spec = LaunchSpec {
                 job: job.to_owned(),
                 host: self.hosts[node].name.clone(),
-                size: options.ranks,
+                size: counts.iter().sum(),
                 first_rank,
                 count,
-                program: options.program.clone(),
-                args: options.args.clone(),
+                apps: options.apps.clone(),
                 env: env.clone(),
                 directory: directory.clone().into_os_string(),
                 mca: sources::hand_on(&options.mca),
@@ -193,6 +195,12 @@ impl Launcher {
     }
 
     fn tick(&mut self, now: Instant) {
+        if let Some((_, limit)) = self.deadline.take_if(|(at, _)| *at <= now) {
+            let mut orders = Orders::new();
+            let why = format!("the job's time ({limit:?}) is over; ending it");
+            self.head.give_up(why, OUT_OF_TIME, &mut orders);
+            self.carry_out(orders);
+        }
         for host in 0..self.hosts.len() {
             let beat = match &mut self.hosts[host].place {
                 Place::Here(node) => {
@@ -214,6 +222,7 @@ impl Launcher {
         let mut set = PollSet::default();
         let mut deadline: Option<Instant> = None;
         let mut sooner = |at: Option<Instant>| deadline = deadline.into_iter().chain(at).min();
+        sooner(self.deadline.map(|(at, _)| at));
         set.readable(&self.signals, Token::Signals);
         let stdin = std::io::stdin();
         if self.input == Input::Wanted && may_read(&stdin) {
@@ -279,7 +288,7 @@ impl Launcher {
     fn report(&mut self, node: usize, up: Up) {
         let mut orders = Orders::new();
         match up {
-            Up::LaunchFailed { why, code } => self.head.launch_failed(why, code, &mut orders),
+            Up::LaunchFailed { why, code } => self.head.give_up(why, code, &mut orders),
             Up::Request { rank, request } => self.head.request(node, rank, request, &mut orders),
             Up::Ended { rank, how } => self.head.ended(node, rank, how, &mut orders),
             Up::Output { rank, stream, data } => self.output.take(node, rank, stream, &data),

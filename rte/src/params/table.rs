@@ -151,6 +151,9 @@ pub const INTERNAL: &[&str] = &[
     // device tests: the devices of each host, and whether this is the virtual machine
     "IRONWEAVE_VERBS_HOSTS",
     "IRONWEAVE_VM",
+    // the compilers behind mpicc and mpicxx
+    "IRONWEAVE_CC",
+    "IRONWEAVE_CXX",
     // seconds after which a process that waits in vain tells what it waits for
     "IRONWEAVE_WATCHDOG",
 ];

@@ -54,6 +54,7 @@ enum Waiting {
 pub struct Server {
     rank: u32,
     size: u32,
+    app: usize,
     kvs: String,
     lines: Lines,
     out: Vec<u8>,
@@ -63,11 +64,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// The machine for `rank` of `size`, in the job whose key-value space is called `kvs`.
-    pub fn new(rank: u32, size: u32, kvs: &str) -> Server {
+    /// The machine for `rank` of `size`, which runs the job's program number `app`, in the job whose
+    /// key-value space is called `kvs`.
+    pub fn new(rank: u32, size: u32, app: usize, kvs: &str) -> Server {
         Server {
             rank,
             size,
+            app,
             kvs: kvs.to_owned(),
             lines: Lines::default(),
             out: Vec::new(),
@@ -164,7 +167,7 @@ impl Server {
             "get_maxes" => self.say(&format!(
                 "cmd=maxes kvsname_max={KVSNAME_MAX} keylen_max={KEYLEN_MAX} vallen_max={VALLEN_MAX}"
             )),
-            "get_appnum" => self.say("cmd=appnum appnum=0"),
+            "get_appnum" => self.say(&format!("cmd=appnum appnum={}", self.app)),
             "get_my_kvsname" => self.say(&format!("cmd=my_kvsname kvsname={}", self.kvs)),
             "get_universe_size" => self.say(&format!("cmd=universe_size size={}", self.size)),
             "put" => match (command.get("key"), command.get("value")) {
@@ -209,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn server() -> Server {
-        Server::new(1, 4, "job")
+        Server::new(1, 4, 0, "job")
     }
 
     fn said(server: &mut Server) -> String {

@@ -4,6 +4,7 @@
 mod failures;
 mod hosts;
 mod jobs;
+mod mpiexec;
 mod support;
 mod tools;
 mod words;
