@@ -32,8 +32,10 @@ pub struct Engine {
     /// Operations that were over at once since news was looked for.
     unheard: u32,
     core: Core<Rail>,
-    pub(crate) job: Job,
-    pub(crate) failures: FailureList,
+    /// The membership of the job.
+    pub job: Job,
+    /// Who is known to have failed.
+    pub failures: FailureList,
     /// The beginning of the core's time.
     origin: Instant,
     /// How many entries of the liveness page were read.
@@ -44,7 +46,7 @@ pub struct Engine {
     /// The detector's version when its news was last taken.
     news: u64,
     /// Polls before a waiting process offers its core to others.
-    pub(crate) spin: u32,
+    pub spin: u32,
     finalized: bool,
     /// Some process has finalized and left.
     departed: bool,
@@ -59,7 +61,7 @@ pub struct Engine {
 
 impl Engine {
     /// Joins the job, opens the transports, and exchanges addresses: the one fence of a job's life.
-    pub(crate) fn start() -> Result<Engine> {
+    pub fn start() -> Result<Engine> {
         let mut job = Job::join()?;
         let pml = open::pml(&job)?;
         job.publish(ADDRESSES, &ironweave_btl::encode_addresses(&pml.addresses()))?;
@@ -91,7 +93,7 @@ impl Engine {
 
     /// Moves everything that can move, and looks at what is known of failures. Returns how much happened.
     #[inline]
-    pub(crate) fn progress(&mut self) -> usize {
+    pub fn progress(&mut self) -> usize {
         let clock = self.clock();
         let events = self.core.progress(clock);
         if self.core.has_news() {
@@ -113,7 +115,7 @@ impl Engine {
     /// To be called by operations that may be over at once. A process that does nothing else would never hear of anything: so
     /// one in [`UNHEARD`] of them looks for news.
     #[inline]
-    pub(crate) fn listen(&mut self) {
+    pub fn listen(&mut self) {
         self.unheard += 1;
         if self.unheard >= UNHEARD {
             self.unheard = 0;
@@ -121,13 +123,18 @@ impl Engine {
         }
     }
 
+    /// After how long a wait in vain tells what it waits for.
+    pub fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
     /// The time, as the core counts it.
-    pub(crate) fn now(&self) -> Nanos {
+    pub fn now(&self) -> Nanos {
         nanos(self.origin)
     }
 
     /// The clock, for calls that ask it only when they have to.
-    pub(crate) fn clock(&self) -> impl FnOnce() -> Nanos + use<> {
+    pub fn clock(&self) -> impl FnOnce() -> Nanos + use<> {
         let origin = self.origin;
         move || nanos(origin)
     }
@@ -261,7 +268,7 @@ impl Engine {
 
     /// Runs `call`; when it wants a peer's addresses, looks them up (once per peer) and runs it again.
     #[inline]
-    pub(crate) fn resolving<R>(
+    pub fn resolving<R>(
         &mut self,
         mut call: impl FnMut(&mut Ob1<Rail>) -> std::result::Result<R, PmlError>,
     ) -> Result<R> {
@@ -289,7 +296,7 @@ impl Engine {
 
     /// The end of a request; `None` while it is under way.
     #[inline]
-    pub(crate) fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
+    pub fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
         match self.core.pml.take_done(request) {
             Some(status) => Some(Ok(status.into())),
             None if self.core.pml.is_complete(request) => self.poll_rare(request),
@@ -309,7 +316,7 @@ impl Engine {
 
     /// Drives the stack to the end of a request.
     #[inline(always)]
-    pub(crate) fn wait_for(&mut self, request: ReqId) -> Result<Status> {
+    pub fn wait_for(&mut self, request: ReqId) -> Result<Status> {
         // The usual end, apart: its status goes to the caller in registers.
         match self.core.pml.take_done(request) {
             Some(status) => Ok(status.into()),
@@ -333,7 +340,7 @@ impl Engine {
 
     /// One round of a wait.
     #[inline]
-    fn step(&mut self, idle: &mut Idle) {
+    pub fn step(&mut self, idle: &mut Idle) {
         match self.progress() {
             0 => {
                 if idle.pause() {
@@ -360,10 +367,7 @@ impl Engine {
 
     /// Drives the stack until `done` has an answer.
     #[inline]
-    pub(crate) fn wait<R>(
-        &mut self,
-        mut done: impl FnMut(&mut Engine) -> Option<Result<R>>,
-    ) -> Result<R> {
+    pub fn wait<R>(&mut self, mut done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
         let mut idle = Idle::new(self.spin, self.watchdog);
         loop {
             if let Some(answer) = done(self) {
@@ -377,13 +381,13 @@ impl Engine {
     }
 
     /// Whether [`Engine::finalize`] was called.
-    pub(crate) fn is_finalized(&self) -> bool {
+    pub fn is_finalized(&self) -> bool {
         self.finalized
     }
 
     /// Says good-bye: waits until what was sent is out of this process's hands, and leaves the job. Never waits for a
     /// dead peer.
-    pub(crate) fn finalize(&mut self) -> Result<()> {
+    pub fn finalize(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.finalized, true) {
             return Ok(());
         }
@@ -409,7 +413,7 @@ impl Engine {
 
     /// Everything a person needs to see why nothing moves.
     #[cold]
-    pub(crate) fn dump_to_stderr(&self) {
+    pub fn dump_to_stderr(&self) {
         let mut text = String::new();
         let rank = self.job.rank();
         // Writing to a string cannot fail.
@@ -445,7 +449,7 @@ fn nanos(origin: Instant) -> Nanos {
 }
 
 /// How a process waits: polls for a while, then offers its core to others between polls.
-pub(crate) struct Idle {
+pub struct Idle {
     spin: u32,
     polls: u32,
     watchdog: Option<Duration>,
@@ -453,24 +457,26 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    pub(crate) fn new(spin: u32, watchdog: Option<Duration>) -> Idle {
+    /// With so many polls before the core is offered, and after how long in vain to tell.
+    pub fn new(spin: u32, watchdog: Option<Duration>) -> Idle {
         Idle { spin, polls: 0, watchdog, since: None }
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// Something happened.
+    pub fn reset(&mut self) {
         self.polls = 0;
         self.since = None;
     }
 
     /// Another thread drives the engine: there is nothing to poll for, and it may be waiting for this very core.
-    pub(crate) fn defer(&mut self) {
+    pub fn defer(&mut self) {
         const TRIES: u32 = 64;
         self.polls = self.polls.max(self.spin.saturating_sub(TRIES));
     }
 
     /// One poll was in vain. `true` once, when the watchdog's time is over.
     #[inline]
-    pub(crate) fn pause(&mut self) -> bool {
+    pub fn pause(&mut self) -> bool {
         self.polls += 1;
         if self.polls < self.spin {
             return false;

@@ -52,6 +52,13 @@ mod scope;
 mod threading;
 mod world;
 
+/// What the C library is built on: the engine without the safe types above it. Not for users.
+#[doc(hidden)]
+pub mod raw {
+    pub use crate::engine::{Engine, Idle};
+    pub use crate::rails::Rail;
+}
+
 pub use comm::{Comm, Message};
 pub use error::{Error, Result};
 pub use message::{Element, ElementMut, Source, Status, Tag};

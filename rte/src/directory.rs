@@ -161,10 +161,14 @@ impl Directory {
     ///
     /// # Errors
     /// The system refuses another action for the signal.
-    pub fn wake_on_death(&self, wake: OwnedFd) -> Result<()> {
+    pub fn wake_on_death(&self, wake: &OwnedFd, woken: &OwnedFd) -> Result<()> {
         if self.signalled.is_some() {
-            signal_hook::low_level::pipe::register(Signal::USR1.as_raw(), wake)
-                .map_err(|error| RteError::system("cannot listen to SIGUSR1", error))?;
+            let system = |error| RteError::system("cannot listen to SIGUSR1", error);
+            let (wake, woken) =
+                (wake.try_clone().map_err(system)?, woken.try_clone().map_err(system)?);
+            signal_hook::low_level::pipe::register(Signal::USR1.as_raw(), wake).map_err(system)?;
+            // The handler stays for ever, and so must a reader of its pipe.
+            std::mem::forget(woken);
         }
         Ok(())
     }

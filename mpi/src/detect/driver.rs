@@ -9,7 +9,6 @@ use ironweave_ft::detector::{Detector, Effect, Event, Message, Nanos};
 use ironweave_ft::{How, Source};
 use ironweave_rte::{Directory, Fate, Job, Liveness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -57,7 +56,6 @@ pub(super) struct Driver {
     sealer: Sealer,
     socket: UdpSocket,
     local: SocketAddr,
-    woken: OwnedFd,
     peers: HashMap<u32, Where>,
     liveness: Liveness,
     /// How much of the liveness page was read.
@@ -77,12 +75,7 @@ enum Life {
 
 impl Driver {
     /// Looks up the ring's neighbours; everybody else is looked up when needed.
-    pub(super) fn new(
-        ready: Ready,
-        job: &Job,
-        shared: Arc<Shared>,
-        woken: OwnedFd,
-    ) -> io::Result<Driver> {
+    pub(super) fn new(ready: Ready, job: &Job, shared: Arc<Shared>) -> io::Result<Driver> {
         let local = ready.socket.local_addr()?;
         let mut driver = Driver {
             shared,
@@ -90,7 +83,6 @@ impl Driver {
             sealer: Sealer::new(&job.secret(), job.id(), job.rank(), job.size()),
             socket: ready.socket,
             local,
-            woken,
             peers: HashMap::new(),
             liveness: job.liveness().clone(),
             page: 0,
@@ -302,12 +294,12 @@ impl Driver {
             let left = Duration::from_nanos(deadline.saturating_sub(self.now()));
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
-        let mut fds =
-            [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.woken, PollFlags::IN)];
+        let woken = &self.shared.woken;
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         // Interrupted, or refused for want of memory: the next turn tries again.
         let _ = poll(&mut fds, timeout.as_ref());
         let mut bytes = [0; 64];
-        while matches!(rustix::io::read(&self.woken, &mut bytes), Ok(64)) {}
+        while matches!(rustix::io::read(woken, &mut bytes), Ok(64)) {}
     }
 }
 

@@ -54,6 +54,9 @@ struct Shared {
     over: Condvar,
     /// A byte in it wakes the thread.
     wake: OwnedFd,
+    /// The other end. It lives as long as any writer: a write to a pipe without a reader would end a process that has C's
+    /// default for `SIGPIPE`.
+    woken: OwnedFd,
 }
 
 #[derive(Debug, Default)]
@@ -140,15 +143,16 @@ impl Detect {
         let system = |error: std::io::Error| Error::Rte(format!("failure detector: {error}"));
         let (woken, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|errno| system(errno.into()))?;
-        job.directory().wake_on_death(wake.try_clone().map_err(system)?)?;
+        job.directory().wake_on_death(&wake, &woken)?;
         let patience = Duration::from_nanos(ready.config.timeout) + Duration::from_secs(1);
         let shared = Arc::new(Shared {
             version: AtomicU64::new(0),
             desk: Mutex::default(),
             over: Condvar::new(),
             wake,
+            woken,
         });
-        let driver = driver::Driver::new(ready, job, Arc::clone(&shared), woken).map_err(system)?;
+        let driver = driver::Driver::new(ready, job, Arc::clone(&shared)).map_err(system)?;
         let thread = std::thread::Builder::new()
             .name("iw-detector".into())
             .spawn(move || driver.run())

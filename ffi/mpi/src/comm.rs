@@ -1,0 +1,161 @@
+//! Communicators as objects of C programs: what is behind an `MPI_Comm`, and the questions that need no communication (MPI 5.0,
+//! §7.4).
+
+use crate::errhandler::Handler;
+use crate::handle::Table;
+use crate::prelude::*;
+use ironweave::raw::Engine;
+use ironweave_core::CommHandle;
+use ironweave_pml::ob1::CommId;
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What is behind a handle.
+pub struct Comm {
+    /// How the core knows it.
+    pub core: CommHandle,
+    /// How the PML knows it.
+    pub p2p: CommId,
+    /// This process's rank in the local group.
+    pub rank: u32,
+    /// Processes of the local group.
+    pub size: u32,
+    /// Processes of the remote group of an inter-communicator.
+    pub remote: Option<u32>,
+    /// The virtual topology (chapter 8), set once before the handle is given out.
+    pub topology: OnceLock<Arc<dyn Any + Send + Sync>>,
+    state: Mutex<State>,
+}
+
+/// What changes while it lives.
+pub struct State {
+    /// What it does about errors.
+    pub handler: Handler,
+    /// Its name (§7.8).
+    pub name: String,
+    /// Cached attributes (§7.7), in the order in which they were set.
+    pub attributes: Option<Box<dyn Any + Send>>,
+    /// Hints (§7.4.4).
+    pub info: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Comm {
+    /// The changing part. Hold it shortly, and never while a callback runs.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Processes that messages can go to.
+    #[must_use]
+    pub fn peers(&self) -> u32 {
+        self.remote.unwrap_or(self.size)
+    }
+
+    /// What the core's communicator looks like from C, with the error handler of its parent.
+    ///
+    /// # Errors
+    /// `MPI_ERR_ARG` when the core has no such communicator.
+    pub fn new(engine: &Engine, core: CommHandle, handler: Handler, name: &str) -> Result<Comm> {
+        let state = State { handler, name: name.to_owned(), attributes: None, info: None };
+        Ok(Comm {
+            core,
+            p2p: engine.point_to_point(core)?,
+            rank: engine.rank(core)?,
+            size: engine.group(core)?.len(),
+            remote: engine.remote_group(core)?.map(|remote| remote.len()),
+            topology: OnceLock::new(),
+            state: Mutex::new(state),
+        })
+    }
+}
+
+static WORLD: OnceLock<Comm> = OnceLock::new();
+static MYSELF: OnceLock<Comm> = OnceLock::new();
+
+/// Communicators that users made.
+pub static COMMS: Table<Box<Comm>> = Table::new();
+
+/// The predefined ones come to be.
+pub(crate) fn start(engine: &Engine) -> Result<()> {
+    let world = Comm::new(engine, engine.world(), Handler::Fatal, "MPI_COMM_WORLD")?;
+    let myself = Comm::new(engine, engine.myself(), Handler::Fatal, "MPI_COMM_SELF")?;
+    // A process starts once.
+    let _ = (WORLD.set(world), MYSELF.set(myself));
+    Ok(())
+}
+
+/// A handle for a communicator of the core's.
+///
+/// # Errors
+/// As [`Comm::new`].
+pub fn adopt(engine: &Engine, core: CommHandle, handler: Handler) -> Result<MPI_Comm> {
+    let comm = Comm::new(engine, core, handler, "")?;
+    Ok(MPI_Comm(COMMS.insert(Box::new(comm))))
+}
+
+/// The communicator behind a handle.
+///
+/// # Errors
+/// `MPI_ERR_COMM`; `MPI_ERR_OTHER` before initialization.
+#[inline(always)]
+pub fn get(handle: MPI_Comm) -> Result<&'static Comm> {
+    let found = match handle {
+        MPI_COMM_WORLD => WORLD.get(),
+        MPI_COMM_SELF => MYSELF.get(),
+        MPI_Comm(word) => COMMS.get(word).map(|comm| &**comm),
+    };
+    found.ok_or_else(|| unknown(handle))
+}
+
+#[cold]
+fn unknown(handle: MPI_Comm) -> Fail {
+    if let Err(error) = process::check() {
+        return error;
+    }
+    let text = match handle {
+        MPI_COMM_NULL => "the communicator is MPI_COMM_NULL".into(),
+        MPI_Comm(word) => format!("{word:#x} is no communicator"),
+    };
+    fail(MPI_ERR_COMM, text)
+}
+
+/// A communicator, for messages to people.
+#[must_use]
+pub fn describe(handle: MPI_Comm) -> String {
+    match get(handle) {
+        Ok(there) if !there.state().name.is_empty() => there.state().name.clone(),
+        _ => format!("communicator {:#x}", handle.0),
+    }
+}
+
+mpi! {
+    fn MPI_Comm_size(comm: MPI_Comm, size: *mut c_int) on comm {
+        process::check()?;
+        // SAFETY: the caller's result.
+        unsafe { size.write(get(comm)?.size as c_int) };
+        Ok(())
+    }
+
+    fn MPI_Comm_rank(comm: MPI_Comm, rank: *mut c_int) on comm {
+        process::check()?;
+        // SAFETY: the caller's result.
+        unsafe { rank.write(get(comm)?.rank as c_int) };
+        Ok(())
+    }
+
+    fn MPI_Comm_remote_size(comm: MPI_Comm, size: *mut c_int) on comm {
+        process::check()?;
+        let remote = get(comm)?.remote;
+        let remote = remote.ok_or_else(|| fail(MPI_ERR_COMM, "it is no inter-communicator"))?;
+        // SAFETY: the caller's result.
+        unsafe { size.write(remote as c_int) };
+        Ok(())
+    }
+
+    fn MPI_Comm_test_inter(comm: MPI_Comm, flag: *mut c_int) on comm {
+        process::check()?;
+        // SAFETY: the caller's result.
+        unsafe { flag.write(c_int::from(get(comm)?.remote.is_some())) };
+        Ok(())
+    }
+}

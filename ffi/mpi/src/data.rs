@@ -1,0 +1,181 @@
+//! Buffers: an address, a count and a datatype become a payload to send or a buffer to receive into.
+//!
+//! Predefined datatypes are contiguous, and their sizes are a table by handle: no lookup, no reference count.
+
+use crate::abi::*;
+use crate::error::{Fail, Result, fail};
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_pml::ob1::{Buffer, Payload};
+use std::ffi::c_void;
+
+const FIRST: usize = MPI_DATATYPE_NULL.0;
+
+/// Bytes of predefined datatypes that have no gaps, by the low byte of their handles; 0 for all others.
+static SIZES: [u8; 256] = sizes();
+
+const fn sizes() -> [u8; 256] {
+    let table: &[(MPI_Datatype, u8)] = &[
+        (MPI_AINT, 8),
+        (MPI_COUNT, 8),
+        (MPI_OFFSET, 8),
+        (MPI_PACKED, 1),
+        (MPI_SHORT, 2),
+        (MPI_INT, 4),
+        (MPI_LONG, 8),
+        (MPI_LONG_LONG, 8),
+        (MPI_UNSIGNED_SHORT, 2),
+        (MPI_UNSIGNED, 4),
+        (MPI_UNSIGNED_LONG, 8),
+        (MPI_UNSIGNED_LONG_LONG, 8),
+        (MPI_FLOAT, 4),
+        (MPI_C_FLOAT_COMPLEX, 8),
+        (MPI_CXX_FLOAT_COMPLEX, 8),
+        (MPI_DOUBLE, 8),
+        (MPI_C_DOUBLE_COMPLEX, 16),
+        (MPI_CXX_DOUBLE_COMPLEX, 16),
+        (MPI_LOGICAL, 4),
+        (MPI_INTEGER, 4),
+        (MPI_REAL, 4),
+        (MPI_COMPLEX, 8),
+        (MPI_DOUBLE_PRECISION, 8),
+        (MPI_DOUBLE_COMPLEX, 16),
+        (MPI_CHARACTER, 1),
+        (MPI_LONG_DOUBLE, size_of::<LongDouble>() as u8),
+        (MPI_C_LONG_DOUBLE_COMPLEX, 2 * size_of::<LongDouble>() as u8),
+        (MPI_CXX_LONG_DOUBLE_COMPLEX, 2 * size_of::<LongDouble>() as u8),
+        (MPI_FLOAT_INT, 8),
+        (MPI_2INT, 8),
+        (MPI_2REAL, 8),
+        (MPI_2DOUBLE_PRECISION, 16),
+        (MPI_2INTEGER, 8),
+        (MPI_C_BOOL, 1),
+        (MPI_CXX_BOOL, 1),
+        (MPI_WCHAR, 4),
+        (MPI_INT8_T, 1),
+        (MPI_UINT8_T, 1),
+        (MPI_CHAR, 1),
+        (MPI_SIGNED_CHAR, 1),
+        (MPI_UNSIGNED_CHAR, 1),
+        (MPI_BYTE, 1),
+        (MPI_INT16_T, 2),
+        (MPI_UINT16_T, 2),
+        (MPI_INT32_T, 4),
+        (MPI_UINT32_T, 4),
+        (MPI_INT64_T, 8),
+        (MPI_UINT64_T, 8),
+        (MPI_LOGICAL1, 1),
+        (MPI_INTEGER1, 1),
+        (MPI_LOGICAL2, 2),
+        (MPI_INTEGER2, 2),
+        (MPI_REAL2, 2),
+        (MPI_LOGICAL4, 4),
+        (MPI_INTEGER4, 4),
+        (MPI_REAL4, 4),
+        (MPI_COMPLEX4, 4),
+        (MPI_LOGICAL8, 8),
+        (MPI_INTEGER8, 8),
+        (MPI_REAL8, 8),
+        (MPI_COMPLEX8, 8),
+        (MPI_LOGICAL16, 16),
+        (MPI_INTEGER16, 16),
+        (MPI_REAL16, 16),
+        (MPI_COMPLEX16, 16),
+        (MPI_COMPLEX32, 32),
+    ];
+    let mut sizes = [0; 256];
+    let mut i = 0;
+    while i < table.len() {
+        sizes[table[i].0.0 - FIRST] = table[i].1;
+        i += 1;
+    }
+    sizes
+}
+
+/// Stands for `long double`, of which only the size matters.
+#[repr(C, align(16))]
+struct LongDouble([u8; 16]);
+
+/// Bytes of a predefined datatype without gaps.
+#[inline(always)]
+#[must_use]
+pub fn predefined_size(datatype: MPI_Datatype) -> Option<usize> {
+    let index = datatype.0.wrapping_sub(FIRST);
+    match SIZES.get(index) {
+        Some(&size) if size > 0 => Some(usize::from(size)),
+        _ => None,
+    }
+}
+
+/// Where a message's data is.
+pub enum Data {
+    /// In one piece.
+    Contiguous(*mut u8, usize),
+}
+
+/// Looks up what a caller describes.
+///
+/// # Errors
+/// `MPI_ERR_COUNT`, `MPI_ERR_TYPE`, `MPI_ERR_BUFFER`.
+#[inline(always)]
+pub fn describe(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Data> {
+    match predefined_size(datatype) {
+        Some(size) if count >= 0 && !(buf.is_null() && count > 0) => {
+            Ok(Data::Contiguous(buf.cast_mut().cast(), (count as usize).wrapping_mul(size)))
+        }
+        _ => rare(buf, count, datatype),
+    }
+}
+
+#[cold]
+fn rare(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Data> {
+    if count < 0 {
+        return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
+    }
+    if datatype == MPI_DATATYPE_NULL {
+        return Err(fail(MPI_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL"));
+    }
+    if predefined_size(datatype).is_some() {
+        return Err(null(buf));
+    }
+    Err(fail(MPI_ERR_TYPE, format!("{:#x} is no datatype", datatype.0)))
+}
+
+fn null(_: *const c_void) -> Fail {
+    fail(MPI_ERR_BUFFER, "the buffer is a null pointer, and the count is not 0")
+}
+
+/// What to send.
+///
+/// # Errors
+/// As [`describe`].
+///
+/// # Safety
+/// The caller's buffer holds what count and datatype say, and stays unwritten until the payload is gone.
+#[inline(always)]
+pub unsafe fn payload(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Payload> {
+    match describe(buf, count, datatype)? {
+        Data::Contiguous(start, len) => {
+            // SAFETY: this function's contract.
+            let region = unsafe { SendRegion::new(start, len) };
+            Ok(Payload::Contiguous(region))
+        }
+    }
+}
+
+/// Where to receive.
+///
+/// # Errors
+/// As [`describe`].
+///
+/// # Safety
+/// The caller's buffer has room for what count and datatype say, and nobody uses it until the buffer is gone.
+#[inline(always)]
+pub unsafe fn buffer(buf: *mut c_void, count: i64, datatype: MPI_Datatype) -> Result<Buffer> {
+    match describe(buf, count, datatype)? {
+        Data::Contiguous(start, len) => {
+            // SAFETY: this function's contract.
+            let region = unsafe { RecvRegion::new(start, len) };
+            Ok(Buffer::Contiguous(region))
+        }
+    }
+}

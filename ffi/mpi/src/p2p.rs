@@ -1,0 +1,605 @@
+//! Point-to-point communication (MPI 5.0, chapter 3): sends in all modes, receives, and both at once; blocking, non-blocking and
+//! persistent.
+//!
+//! Buffered sends are copied by the engine: buffers that users attach are kept account of, and not needed.
+
+use crate::prelude::*;
+use crate::process::Inside;
+use crate::request::{Attached, Ended, Operation, Request, SENT};
+use crate::{comm, data, request, status};
+use ironweave_pml::ob1::{Buffer, MessageId, Mode, Payload, Source, Started, TagMatch};
+
+/// The tag of a send.
+#[inline(always)]
+fn sending_tag(tag: c_int) -> Result<c_int> {
+    if tag < 0 { Err(wrong_tag(tag)) } else { Ok(tag) }
+}
+
+/// Which tag a receive takes.
+#[inline(always)]
+pub(crate) fn matching(tag: c_int) -> Result<TagMatch> {
+    match tag {
+        0.. => Ok(TagMatch::Tag(tag)),
+        MPI_ANY_TAG => Ok(TagMatch::Any),
+        _ => Err(wrong_tag(tag)),
+    }
+}
+
+#[cold]
+fn wrong_tag(tag: c_int) -> Fail {
+    fail(MPI_ERR_TAG, format!("the tag is {tag}; tags are 0 to {}", c_int::MAX))
+}
+
+#[cold]
+pub(crate) fn wrong_rank(what: &str, rank: c_int, there: &comm::Comm) -> Fail {
+    let peers = there.peers();
+    fail(MPI_ERR_RANK, format!("the {what} is {rank}, and the communicator has {peers} ranks"))
+}
+
+/// The rank of a destination; `None` for `MPI_PROC_NULL`.
+#[inline(always)]
+fn destination(rank: c_int, there: &comm::Comm) -> Result<Option<u32>> {
+    if (rank as u32) < there.peers() {
+        return Ok(Some(rank as u32));
+    }
+    if rank == MPI_PROC_NULL { Ok(None) } else { Err(wrong_rank("destination", rank, there)) }
+}
+
+/// Where to receive from; `None` for `MPI_PROC_NULL`.
+#[inline(always)]
+pub(crate) fn source(rank: c_int, there: &comm::Comm) -> Result<Option<Source>> {
+    if (rank as u32) < there.peers() {
+        return Ok(Some(Source::Rank(rank as u32)));
+    }
+    match rank {
+        MPI_ANY_SOURCE => Ok(Some(Source::Any)),
+        MPI_PROC_NULL => Ok(None),
+        _ => Err(wrong_rank("source", rank, there)),
+    }
+}
+
+/// What a send's arguments are, whatever its kind.
+struct Sending {
+    there: &'static comm::Comm,
+    payload: Payload,
+    /// `None`: `MPI_PROC_NULL`.
+    dest: Option<u32>,
+    tag: c_int,
+}
+
+/// # Safety
+/// As [`data::payload`].
+#[inline(always)]
+unsafe fn sending(
+    buf: *const c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Result<Sending> {
+    let there = comm::get(comm)?;
+    let dest = destination(dest, there)?;
+    let tag = sending_tag(tag)?;
+    // SAFETY: this function's contract.
+    let payload = unsafe { data::payload(buf, count, datatype)? };
+    Ok(Sending { there, payload, dest, tag })
+}
+
+/// Begins a send.
+#[inline(always)]
+fn begin(inside: &mut Inside, mode: Mode, send: &Sending, dest: u32) -> Result<Started> {
+    let (p2p, tag) = (send.there.p2p, send.tag);
+    Ok(inside.engine.resolving(|pml| pml.send(p2p, mode, &send.payload, dest, tag))?)
+}
+
+#[inline(always)]
+fn send(mode: Mode, send: Result<Sending>) -> Result<()> {
+    let send = send?;
+    let Some(dest) = send.dest else { return process::check() };
+    let mut inside = process::enter()?;
+    inside.engine.listen();
+    match begin(&mut inside, mode, &send, dest)? {
+        Started::Done => Ok(()),
+        Started::Pending(id) => process::finish(id, inside).map(drop),
+    }
+}
+
+#[inline(always)]
+fn isend(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Request> {
+    let send = send?;
+    let Some(dest) = send.dest else {
+        process::check()?;
+        return Ok(SENT);
+    };
+    let mut inside = process::enter()?;
+    match begin(&mut inside, mode, &send, dest)? {
+        Started::Done => Ok(SENT),
+        Started::Pending(id) => Ok(inside.requests.insert(comm, Request::Message(id))),
+    }
+}
+
+fn send_init(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Request> {
+    let send = send?;
+    let mut inside = process::enter()?;
+    let Some(dest) = send.dest else { return Ok(nothing(&mut inside, comm)) };
+    let (p2p, tag) = (send.there.p2p, send.tag);
+    let id = inside.engine.pml.send_init(p2p, mode, send.payload, dest, tag)?;
+    Ok(inside.requests.insert(comm, Request::Persistent(id, false)))
+}
+
+/// A persistent operation with `MPI_PROC_NULL`.
+fn nothing(inside: &mut Inside, comm: MPI_Comm) -> MPI_Request {
+    inside.requests.insert(comm, Request::Other(Box::new(Nothing), false))
+}
+
+struct Nothing;
+
+impl Operation for Nothing {
+    fn poll(&mut self, _: &mut Inside) -> Option<Ended> {
+        Some(Ended::well(MPI_Status::NO_PROC))
+    }
+
+    fn start(&mut self, _: &mut Inside) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
+
+    fn cancel(&mut self, _: &mut Inside) -> Result<()> {
+        Ok(())
+    }
+
+    fn free(self: Box<Self>, _: &mut Inside) -> Result<Option<request::After>> {
+        Ok(None)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// A receive that is over at once: from `MPI_PROC_NULL`.
+pub(crate) struct NoProc;
+
+impl Operation for NoProc {
+    fn poll(&mut self, _: &mut Inside) -> Option<Ended> {
+        Some(Ended::well(MPI_Status::NO_PROC))
+    }
+
+    fn cancel(&mut self, _: &mut Inside) -> Result<()> {
+        Ok(())
+    }
+
+    fn free(self: Box<Self>, _: &mut Inside) -> Result<Option<request::After>> {
+        Ok(None)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// Begins a receive.
+///
+/// # Safety
+/// As [`data::buffer`].
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn irecv(
+    buf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    rank: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Result<MPI_Request> {
+    let there = comm::get(comm)?;
+    let tag = matching(tag)?;
+    // SAFETY: this function's contract.
+    let into = unsafe { data::buffer(buf, count, datatype)? };
+    let from = source(rank, there)?;
+    let mut inside = process::enter()?;
+    let Some(from) = from else {
+        return Ok(inside.requests.insert(comm, Request::Other(Box::new(NoProc), true)));
+    };
+    let id = match into {
+        Buffer::Contiguous(region) => {
+            inside.engine.pml.recv_into(there.p2p, region, from, tag, false)?
+        }
+        into => inside.engine.pml.recv(there.p2p, into, from, tag)?,
+    };
+    Ok(inside.requests.insert(comm, Request::Message(id)))
+}
+
+/// Receives.
+///
+/// # Safety
+/// As [`data::buffer`]; `out` is `MPI_STATUS_IGNORE` or valid.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn recv(
+    buf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    rank: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    out: *mut MPI_Status,
+) -> Result<()> {
+    let there = comm::get(comm)?;
+    let tag = matching(tag)?;
+    // SAFETY: this function's contract.
+    let into = unsafe { data::buffer(buf, count, datatype)? };
+    let Some(from) = source(rank, there)? else {
+        process::check()?;
+        // SAFETY: this function's contract.
+        unsafe { status::give(|| MPI_Status::NO_PROC, out) };
+        return Ok(());
+    };
+    let mut inside = process::enter()?;
+    let id = match into {
+        Buffer::Contiguous(region) => {
+            inside.engine.pml.recv_into(there.p2p, region, from, tag, true)?
+        }
+        into => inside.engine.pml.recv_blocking(there.p2p, into, from, tag)?,
+    };
+    let got = process::finish(id, inside)?;
+    // SAFETY: this function's contract.
+    unsafe { status::give(|| got.into(), out) };
+    Ok(())
+}
+
+macro_rules! sends {
+    ($($mode:ident: $blocking:ident $blocking_c:ident $immediate:ident $immediate_c:ident $init:ident $init_c:ident)*) => {$(
+        mpi! {
+            fn $blocking / $blocking_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+                // SAFETY: the caller's buffer, given back before this returns (buffered: copied).
+                send(Mode::$mode, unsafe { sending(buf, count.wide(), datatype, dest, tag, comm) })
+            }
+
+            fn $immediate / $immediate_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+                // SAFETY: the caller's buffer, which is the library's until the request is over, and result.
+                unsafe {
+                    let send = sending(buf, count.wide(), datatype, dest, tag, comm);
+                    request.write(isend(Mode::$mode, send, comm)?);
+                }
+                Ok(())
+            }
+
+            fn $init / $init_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+                // SAFETY: the caller's buffer, which is the library's while the request is active, and result.
+                unsafe {
+                    let send = sending(buf, count.wide(), datatype, dest, tag, comm);
+                    request.write(send_init(Mode::$mode, send, comm)?);
+                }
+                Ok(())
+            }
+        }
+    )*};
+}
+
+sends! {
+    Standard: MPI_Send MPI_Send_c MPI_Isend MPI_Isend_c MPI_Send_init MPI_Send_init_c
+    Synchronous: MPI_Ssend MPI_Ssend_c MPI_Issend MPI_Issend_c MPI_Ssend_init MPI_Ssend_init_c
+    Ready: MPI_Rsend MPI_Rsend_c MPI_Irsend MPI_Irsend_c MPI_Rsend_init MPI_Rsend_init_c
+    Buffered: MPI_Bsend MPI_Bsend_c MPI_Ibsend MPI_Ibsend_c MPI_Bsend_init MPI_Bsend_init_c
+}
+
+mpi! {
+    fn MPI_Recv / MPI_Recv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, out: *mut MPI_Status) on comm {
+        // SAFETY: the caller's buffer, given back before this returns, and result.
+        unsafe { recv(buf, count.wide(), datatype, source, tag, comm, out) }
+    }
+
+    fn MPI_Irecv / MPI_Irecv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+        // SAFETY: the caller's buffer, which is the library's until the request is over, and result.
+        unsafe { request.write(irecv(buf, count.wide(), datatype, source, tag, comm)?) };
+        Ok(())
+    }
+
+    fn MPI_Recv_init / MPI_Recv_init_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+        let there = comm::get(comm)?;
+        let tag = matching(tag)?;
+        // SAFETY: the caller's buffer, which is the library's while the request is active.
+        let into = unsafe { data::buffer(buf, count.wide(), datatype)? };
+        let from = self::source(source, there)?;
+        let mut inside = process::enter()?;
+        let made = match from {
+            None => nothing(&mut inside, comm),
+            Some(from) => {
+                let id = inside.engine.pml.recv_init(there.p2p, into, from, tag)?;
+                inside.requests.insert(comm, Request::Persistent(id, false))
+            }
+        };
+        // SAFETY: the caller's result.
+        unsafe { request.write(made) };
+        Ok(())
+    }
+
+    fn MPI_Sendrecv / MPI_Sendrecv_c(sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, out: *mut MPI_Status) on comm {
+        // SAFETY: the caller's buffers, given back before this returns, and result.
+        unsafe {
+            let send = sending(sendbuf, sendcount.wide(), sendtype, dest, sendtag, comm)?;
+            let receive = irecv(recvbuf, recvcount.wide(), recvtype, source, recvtag, comm)?;
+            exchange(send, receive, comm, out)
+        }
+    }
+
+    fn MPI_Sendrecv_replace / MPI_Sendrecv_replace_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, dest: c_int, sendtag: c_int, source: c_int, recvtag: c_int, comm: MPI_Comm, out: *mut MPI_Status) on comm {
+        // SAFETY: the caller's buffer, given back before this returns, and result. What is sent is copied first.
+        unsafe {
+            let mut send = sending(buf, count.wide(), datatype, dest, sendtag, comm)?;
+            send.payload = copied(&send.payload);
+            let receive = irecv(buf, count.wide(), datatype, source, recvtag, comm)?;
+            exchange(send, receive, comm, out)
+        }
+    }
+
+    fn MPI_Isendrecv / MPI_Isendrecv_c(sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, dest: c_int, sendtag: c_int, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype, source: c_int, recvtag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+        // SAFETY: the caller's buffers, which are the library's until the request is over, and result.
+        unsafe {
+            let send = sending(sendbuf, sendcount.wide(), sendtype, dest, sendtag, comm)?;
+            let receive = irecv(recvbuf, recvcount.wide(), recvtype, source, recvtag, comm)?;
+            request.write(both(send, receive, comm)?);
+        }
+        Ok(())
+    }
+
+    fn MPI_Isendrecv_replace / MPI_Isendrecv_replace_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, dest: c_int, sendtag: c_int, source: c_int, recvtag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+        // SAFETY: the caller's buffer, which is the library's until the request is over, and result. What is sent is copied first.
+        unsafe {
+            let mut send = sending(buf, count.wide(), datatype, dest, sendtag, comm)?;
+            send.payload = copied(&send.payload);
+            let receive = irecv(buf, count.wide(), datatype, source, recvtag, comm)?;
+            request.write(both(send, receive, comm)?);
+        }
+        Ok(())
+    }
+
+    fn MPI_Mrecv / MPI_Mrecv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, message: *mut MPI_Message, out: *mut MPI_Status) on none {
+        // SAFETY: the caller's buffer, given back before this returns, and results.
+        unsafe {
+            let Some((id, comm, inside)) = mrecv(buf, count.wide(), datatype, message)? else {
+                status::give(|| MPI_Status::NO_PROC, out);
+                return Ok(());
+            };
+            let got = process::finish(id, inside).map_err(|error| error.on(comm))?;
+            status::give(|| got.into(), out);
+        }
+        Ok(())
+    }
+
+    fn MPI_Imrecv / MPI_Imrecv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, message: *mut MPI_Message, request: *mut MPI_Request) on none {
+        // SAFETY: the caller's buffer, which is the library's until the request is over, and results.
+        unsafe {
+            let made = match mrecv(buf, count.wide(), datatype, message)? {
+                Some((id, comm, mut inside)) => inside.requests.insert(comm, Request::Message(id)),
+                None => {
+                    let mut inside = process::enter()?;
+                    inside.requests.insert(MPI_COMM_SELF, Request::Other(Box::new(NoProc), true))
+                }
+            };
+            request.write(made);
+        }
+        Ok(())
+    }
+
+    fn MPI_Buffer_attach / MPI_Buffer_attach_c(buffer: *mut c_void, size: Count) on none {
+        attach(buffer as usize, size.wide())
+    }
+
+    fn MPI_Buffer_detach / MPI_Buffer_detach_c(buffer_addr: *mut c_void, size: *mut Count) on none {
+        let Attached { start, len } = detach()?;
+        // SAFETY: the caller's results.
+        unsafe {
+            buffer_addr.cast::<usize>().write(start);
+            size.write(WriteCount::narrow(len));
+        }
+        Ok(())
+    }
+
+    fn MPI_Buffer_flush() on none {
+        flush()
+    }
+}
+
+/// A message of the engine's own.
+fn copied(payload: &Payload) -> Payload {
+    let mut bytes = vec![0; payload.len()];
+    payload.pack(0, &mut bytes);
+    Payload::Owned(bytes.into())
+}
+
+/// The two halves of a blocking exchange.
+///
+/// # Safety
+/// `out` is `MPI_STATUS_IGNORE` or valid.
+unsafe fn exchange(
+    send: Sending,
+    mut receive: MPI_Request,
+    comm: MPI_Comm,
+    out: *mut MPI_Status,
+) -> Result<()> {
+    let sent = isend(Mode::Standard, Ok(send), comm);
+    let mut sent = match sent {
+        Ok(sent) => sent,
+        Err(error) => {
+            // Nothing may use the buffer afterwards.
+            withdraw(&mut receive)?;
+            return Err(error);
+        }
+    };
+    let got = end(&mut receive)?;
+    // SAFETY: this function's contract.
+    unsafe { status::give(|| got.status, out) };
+    let gone = end(&mut sent)?;
+    got.result.and(gone.result)
+}
+
+/// Waits for the end of a request that was just made.
+fn end(handle: &mut MPI_Request) -> Result<Ended> {
+    process::wait(|inside| match request::poll(inside, handle) {
+        Ok(request::Polled::Ended(ended)) => {
+            // A blocking call does not go on after the failure of a possible sender.
+            if ended.pending {
+                let withdrawn = inside.requests.get(*handle);
+                if let Ok((Request::Message(id), _)) = withdrawn {
+                    let id = *id;
+                    inside.engine.pml.cancel(id);
+                    while inside.engine.poll(id).is_none() {
+                        inside.engine.progress();
+                    }
+                }
+                inside.requests.remove(*handle);
+                let result = ended.result.map_err(|error| error.recoded(MPIX_ERR_PROC_FAILED));
+                return Some(Ok(Ended { result, ..ended }));
+            }
+            Some(Ok(ended))
+        }
+        Ok(request::Polled::Pending) => None,
+        Ok(request::Polled::Inactive) => Some(Ok(Ended::well(MPI_Status::EMPTY))),
+        Err(error) => Some(Err(error)),
+    })
+}
+
+/// Takes a receive back.
+fn withdraw(handle: &mut MPI_Request) -> Result<()> {
+    {
+        let mut inside = process::enter()?;
+        if let (Request::Message(id), _) = inside.requests.get(*handle)? {
+            let id = *id;
+            inside.engine.pml.cancel(id);
+        }
+    }
+    end(handle).map(drop)
+}
+
+/// A send and a receive as one request: the status is the receive's (§3.11).
+struct Both {
+    receive: MPI_Request,
+    send: MPI_Request,
+    got: Option<Ended>,
+    gone: Option<Ended>,
+}
+
+// SAFETY: endings of messages have nothing to run outside, which alone is not `Send`.
+unsafe impl Send for Both {}
+
+impl Operation for Both {
+    fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
+        for (handle, end) in [(&mut self.receive, &mut self.got), (&mut self.send, &mut self.gone)]
+        {
+            if end.is_none() {
+                match request::poll(inside, handle) {
+                    Ok(request::Polled::Pending) => {}
+                    Ok(request::Polled::Inactive) => *end = Some(Ended::well(MPI_Status::EMPTY)),
+                    Ok(request::Polled::Ended(ended)) => *end = Some(ended),
+                    Err(error) => *end = Some(Ended::with(Err(error))),
+                }
+            }
+        }
+        if self.got.as_ref().is_some_and(|got| got.pending) {
+            return self.got.take();
+        }
+        let (got, gone) = (self.got.take(), self.gone.take());
+        match (got, gone) {
+            (Some(got), Some(gone)) => {
+                Some(Ended { result: got.result.and(gone.result), ..Ended::well(got.status) })
+            }
+            (got, gone) => {
+                (self.got, self.gone) = (got, gone);
+                None
+            }
+        }
+    }
+
+    fn free(self: Box<Self>, inside: &mut Inside) -> Result<Option<request::After>> {
+        for handle in [self.receive, self.send] {
+            if handle != MPI_REQUEST_NULL {
+                request::free(inside, handle)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+fn both(send: Sending, mut receive: MPI_Request, comm: MPI_Comm) -> Result<MPI_Request> {
+    match isend(Mode::Standard, Ok(send), comm) {
+        Err(error) => {
+            withdraw(&mut receive)?;
+            Err(error)
+        }
+        Ok(sent) => {
+            let both = Both { receive, send: sent, got: None, gone: None };
+            let mut inside = process::enter()?;
+            Ok(inside.requests.insert(comm, Request::Other(Box::new(both), true)))
+        }
+    }
+}
+
+/// A message that a matched probe has taken, and where it came to.
+pub(crate) struct Matched {
+    pub id: MessageId,
+    pub comm: MPI_Comm,
+}
+
+/// Messages that matched probes have taken.
+pub(crate) static MESSAGES: crate::handle::Table<Matched> = crate::handle::Table::new();
+
+/// Begins the receive of a matched message; `None` for `MPI_MESSAGE_NO_PROC`.
+///
+/// # Safety
+/// As [`data::buffer`]; `message` is valid.
+unsafe fn mrecv(
+    buf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    message: *mut MPI_Message,
+) -> Result<Option<(ironweave_pml::ob1::ReqId, MPI_Comm, process::Entered)>> {
+    // SAFETY: this function's contract.
+    let (handle, into) = unsafe { (*message, data::buffer(buf, count, datatype)?) };
+    if handle == MPI_MESSAGE_NO_PROC {
+        process::check()?;
+        // SAFETY: this function's contract.
+        unsafe { *message = MPI_MESSAGE_NULL };
+        return Ok(None);
+    }
+    let mut inside = process::enter()?;
+    let Some(Matched { id, comm }) = MESSAGES.remove(handle.0) else {
+        return Err(fail(MPI_ERR_REQUEST, format!("{:#x} is no message", handle.0)));
+    };
+    // SAFETY: this function's contract.
+    unsafe { *message = MPI_MESSAGE_NULL };
+    let request = inside.engine.pml.mrecv(id, into).map_err(|error| Fail::from(error).on(comm))?;
+    Ok(Some((request, comm, inside)))
+}
+
+fn attach(start: usize, len: i64) -> Result<()> {
+    if len < 0 {
+        return Err(fail(MPI_ERR_ARG, format!("the buffer's size is {len}, which is negative")));
+    }
+    let mut inside = process::enter()?;
+    if !inside.attached.is_empty() {
+        return Err(fail(MPI_ERR_BUFFER, "a buffer is attached already"));
+    }
+    inside.attached.push(Attached { start, len });
+    Ok(())
+}
+
+/// Buffered sends are the engine's own: they need no buffer, but the standard promises that they are out (§3.6.1).
+fn flush() -> Result<()> {
+    process::wait(|inside| (inside.engine.pml.unflushed() == 0).then_some(Ok(())))
+}
+
+fn detach() -> Result<Attached> {
+    flush()?;
+    let mut inside = process::enter()?;
+    Ok(inside.attached.pop().unwrap_or(Attached { start: 0, len: 0 }))
+}

@@ -1,0 +1,286 @@
+//! The life of the library in this process (MPI 5.0, chapter 11), and the way to the engine.
+//!
+//! One thread at a time is inside ([`enter`]). Up to `MPI_THREAD_SERIALIZED` the user sees to that, and a flag only finds
+//! calls from callbacks; with `MPI_THREAD_MULTIPLE` there is a lock, which waiting threads give up between polls.
+
+use crate::error::{Fail, Result, fail};
+use crate::{abi, comm, request};
+use ironweave::raw::{Engine, Idle};
+use ironweave_pml::ob1::{ReqId, Status};
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Where the library is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Phase {
+    /// Not initialized yet.
+    Before,
+    /// Running, for one thread at a time.
+    Single,
+    /// Running, for any thread at any time.
+    Multiple,
+    /// Finalized.
+    After,
+}
+
+/// What is inside.
+pub struct Inside {
+    /// The engine.
+    pub engine: Engine,
+    /// Requests of the user's.
+    pub requests: request::Requests,
+    /// Bytes of buffers that users attached for buffered sends, which are not needed: the engine copies.
+    pub attached: Vec<request::Attached>,
+}
+
+struct Process {
+    phase: AtomicU8,
+    /// Somebody is inside (without the lock).
+    entered: AtomicBool,
+    /// A call panicked inside: nobody gets in any more.
+    poisoned: AtomicBool,
+    lock: Mutex<()>,
+    inside: UnsafeCell<Option<Inside>>,
+}
+
+// SAFETY: `inside` is reached through `Entered` only, one at a time: by the lock, or by the user's promise of thread levels below
+// `MPI_THREAD_MULTIPLE` together with the flag.
+unsafe impl Sync for Process {}
+
+static PROCESS: Process = Process {
+    phase: AtomicU8::new(Phase::Before as u8),
+    entered: AtomicBool::new(false),
+    poisoned: AtomicBool::new(false),
+    lock: Mutex::new(()),
+    inside: UnsafeCell::new(None),
+};
+
+thread_local! {
+    /// With the lock: this thread holds it.
+    static HOLDS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// The library's phase.
+#[must_use]
+pub fn phase() -> Phase {
+    match PROCESS.phase.load(Ordering::Acquire) {
+        0 => Phase::Before,
+        1 => Phase::Single,
+        2 => Phase::Multiple,
+        _ => Phase::After,
+    }
+}
+
+/// Whether calls can be made.
+#[must_use]
+pub fn is_running() -> bool {
+    matches!(phase(), Phase::Single | Phase::Multiple)
+}
+
+/// The right to use what is inside.
+pub struct Entered {
+    lock: Option<MutexGuard<'static, ()>>,
+}
+
+impl Deref for Entered {
+    type Target = Inside;
+
+    #[inline(always)]
+    fn deref(&self) -> &Inside {
+        // SAFETY: whoever has an `Entered` is alone inside, and while the library runs `inside` is there.
+        unsafe { (*PROCESS.inside.get()).as_ref().unwrap_unchecked() }
+    }
+}
+
+impl DerefMut for Entered {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Inside {
+        // SAFETY: as in `deref`.
+        unsafe { (*PROCESS.inside.get()).as_mut().unwrap_unchecked() }
+    }
+}
+
+impl Drop for Entered {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            PROCESS.poisoned.store(true, Ordering::Relaxed);
+        }
+        match &self.lock {
+            None => PROCESS.entered.store(false, Ordering::Relaxed),
+            Some(_) => HOLDS.set(false),
+        }
+    }
+}
+
+/// Goes inside; with `MPI_THREAD_MULTIPLE`, waits until it is free.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` before initialization, after finalization, after a panic inside, and from callbacks that run inside.
+#[inline(always)]
+pub fn enter() -> Result<Entered> {
+    if PROCESS.phase.load(Ordering::Acquire) == Phase::Single as u8
+        && !PROCESS.entered.load(Ordering::Relaxed)
+        && !PROCESS.poisoned.load(Ordering::Relaxed)
+    {
+        PROCESS.entered.store(true, Ordering::Relaxed);
+        return Ok(Entered { lock: None });
+    }
+    enter_rare()
+}
+
+#[cold]
+#[inline(never)]
+fn enter_rare() -> Result<Entered> {
+    check()?;
+    if phase() == Phase::Multiple && !HOLDS.get() {
+        let lock = PROCESS.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        HOLDS.set(true);
+        return Ok(Entered { lock: Some(lock) });
+    }
+    Err(fail(abi::MPI_ERR_OTHER, "called from inside of another call, which this one must not be"))
+}
+
+/// Whether calls can be made, with the reason why not.
+///
+/// # Errors
+/// As [`enter`].
+pub fn check() -> Result<()> {
+    let why = match phase() {
+        Phase::Before => "called before MPI_Init",
+        Phase::After => "called after MPI_Finalize",
+        _ if PROCESS.poisoned.load(Ordering::Relaxed) => {
+            "an earlier call panicked inside the library"
+        }
+        _ => return Ok(()),
+    };
+    Err(fail(abi::MPI_ERR_OTHER, why))
+}
+
+/// Drives the engine until `done` has an answer.
+///
+/// # Errors
+/// That of `done`; those of [`enter`]; `MPIX_ERR_PROC_FAILED` when this process was excluded by the others.
+pub fn wait<R>(done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Result<R> {
+    match phase() {
+        Phase::Multiple => wait_shared(done),
+        _ => wait_alone(done),
+    }
+}
+
+fn excluded(inside: &Inside) -> Result<()> {
+    if inside.engine.is_fenced() { Err(Fail::from(ironweave::Error::Fenced)) } else { Ok(()) }
+}
+
+fn wait_alone<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Result<R> {
+    let mut inside = enter()?;
+    let mut idle = Idle::new(inside.engine.spin, inside.engine.watchdog());
+    loop {
+        if let Some(answer) = done(&mut inside) {
+            return answer;
+        }
+        inside.engine.step(&mut idle);
+        excluded(&inside)?;
+    }
+}
+
+fn wait_shared<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Result<R> {
+    let (spin, watchdog) = {
+        let inside = enter()?;
+        (inside.engine.spin, inside.engine.watchdog())
+    };
+    let mut idle = Idle::new(spin, watchdog);
+    loop {
+        match PROCESS.lock.try_lock() {
+            Ok(lock) => {
+                check()?;
+                HOLDS.set(true);
+                let mut inside = Entered { lock: Some(lock) };
+                if let Some(answer) = done(&mut inside) {
+                    return answer;
+                }
+                inside.engine.step(&mut idle);
+                excluded(&inside)?;
+            }
+            Err(TryLockError::WouldBlock) => {
+                idle.defer();
+                idle.pause();
+            }
+            Err(TryLockError::Poisoned(_)) => check()?,
+        }
+    }
+}
+
+/// Drives the engine to the end of a request of the PML's that nobody else knows.
+///
+/// # Errors
+/// Those of the request.
+#[inline]
+pub fn finish(request: ReqId, mut inside: Entered) -> Result<Status> {
+    if inside.lock.is_none() {
+        return match inside.engine.wait_for(request) {
+            Ok(status) => Ok(*status),
+            Err(error) => Err(error.into()),
+        };
+    }
+    drop(inside);
+    wait(|inside| {
+        let ended = inside.engine.poll(request)?;
+        Some(ended.map(|status| *status).map_err(Fail::from))
+    })
+}
+
+/// Joins the job. Once in a process's life.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` when it was called before, or the job cannot be joined.
+pub fn start(multiple: bool) -> Result<()> {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::SeqCst) {
+        return Err(fail(abi::MPI_ERR_OTHER, "the library was initialized before"));
+    }
+    let engine = Engine::start()?;
+    let inside = Inside { engine, requests: request::Requests::default(), attached: Vec::new() };
+    comm::start(&inside.engine)?;
+    // SAFETY: nobody is inside before the phase says so, and this is reached once.
+    unsafe { *PROCESS.inside.get() = Some(inside) };
+    let phase = if multiple { Phase::Multiple } else { Phase::Single };
+    PROCESS.phase.store(phase as u8, Ordering::Release);
+    Ok(())
+}
+
+/// Leaves the job.
+///
+/// # Errors
+/// Those of the run-time environment.
+pub fn stop() -> Result<()> {
+    let mut inside = enter()?;
+    PROCESS.phase.store(Phase::After as u8, Ordering::Release);
+    inside.engine.finalize()?;
+    Ok(())
+}
+
+/// This process, for messages to people.
+#[must_use]
+pub fn describe() -> String {
+    match comm::get(abi::MPI_COMM_WORLD) {
+        Ok(world) => format!("rank {}", world.rank),
+        Err(_) => format!("process {}", std::process::id()),
+    }
+}
+
+/// Ends the job with this code.
+pub fn abort(code: c_int) -> ! {
+    // Launchers and shells see the low byte only: an error must not look like success.
+    let code = if code & 0xff == 0 && code != 0 { 1 } else { code };
+    if is_running()
+        && let Ok(mut inside) = enter()
+    {
+        inside.engine.job.abort(code);
+    }
+    std::process::exit(code)
+}

@@ -1,0 +1,551 @@
+//! Requests (MPI 5.0, §3.7 and 3.9): their table, and what it is to poll, start, cancel and free one. Waiting for several is in
+//! [`crate::completion`].
+//!
+//! The table is inside with the engine: whoever has a request in hand is alone. Sends that were over at once share one
+//! handle, [`SENT`], and have no entry. A callback of the user's that an ending calls for runs outside ([`Ended::after`]).
+
+use crate::prelude::*;
+use crate::process::Inside;
+use crate::{handle, status};
+use ironweave_core::{Output, TaskId};
+use ironweave_pml::ob1::{ReqId, Status};
+
+/// A buffer that the user attached for buffered sends.
+pub struct Attached {
+    /// Its address.
+    pub start: usize,
+    /// Its length in bytes.
+    pub len: i64,
+}
+
+/// Sends that were over when they began.
+pub const SENT: MPI_Request = MPI_Request(0x181);
+
+/// What an ending has to do with the engine free: it may write the status.
+pub type After = Box<dyn FnOnce(&mut MPI_Status) -> Result<()>>;
+
+/// The end of an operation.
+pub struct Ended {
+    /// What is known of the message.
+    pub status: MPI_Status,
+    /// How it ended.
+    pub result: Result<()>,
+    /// Has to run once, outside, before the caller hears of the ending.
+    pub after: Option<After>,
+    /// The request goes on: a wildcard receive that has only told of a failure.
+    pub pending: bool,
+}
+
+impl Ended {
+    /// With this status and no error.
+    #[must_use]
+    pub fn well(status: MPI_Status) -> Ended {
+        Ended { status, result: Ok(()), after: None, pending: false }
+    }
+
+    /// As an operation without a message ends.
+    #[must_use]
+    pub fn with(result: Result<()>) -> Ended {
+        Ended { result, ..Ended::well(MPI_Status::EMPTY) }
+    }
+
+    /// As a request of the PML's ended.
+    #[must_use]
+    pub fn of(ended: std::result::Result<Status, ironweave::Error>) -> Ended {
+        match ended {
+            Ok(status) => Ended::well(status.into()),
+            Err(error) => {
+                let pending = error == ironweave::Error::ProcFailedPending;
+                Ended { pending, ..Ended::with(Err(error.into())) }
+            }
+        }
+    }
+}
+
+/// An operation of any other kind: what requests need of it.
+pub trait Operation: Send {
+    /// Its end, once; `None` while it is under way. Called only while it is active.
+    fn poll(&mut self, inside: &mut Inside) -> Option<Ended>;
+
+    /// Begins a run of a persistent operation (`MPI_Start`), which is inactive.
+    fn start(&mut self, inside: &mut Inside) -> Result<()> {
+        let _ = inside;
+        Err(fail(MPI_ERR_REQUEST, "the request is not persistent"))
+    }
+
+    /// Whether it stays after its end, inactive, to be started again.
+    fn is_persistent(&self) -> bool {
+        false
+    }
+
+    /// `MPI_Cancel`.
+    fn cancel(&mut self, inside: &mut Inside) -> Result<()> {
+        let _ = inside;
+        Err(fail(MPI_ERR_REQUEST, "operations of this kind cannot be cancelled"))
+    }
+
+    /// `MPI_Request_free`: nobody will ask any more; memory that messages under way use has to stay.
+    fn free(self: Box<Self>, inside: &mut Inside) -> Result<Option<After>>;
+
+    /// For chapters that look for their own operations behind a handle.
+    fn as_any(&mut self) -> &mut dyn std::any::Any;
+}
+
+/// What a handle stands for.
+pub enum Request {
+    /// A receive or a send of the PML's.
+    Message(ReqId),
+    /// A persistent send or receive of the PML's, and whether it is active.
+    Persistent(ReqId, bool),
+    /// An operation of the core's.
+    Task(TaskId, Land),
+    /// Anything else, and whether it is active.
+    Other(Box<dyn Operation>, bool),
+    /// It is being polled.
+    Out,
+}
+
+/// What becomes of the output of a task: runs inside; what it answers runs outside.
+pub type Land = Box<dyn FnOnce(&mut Inside, Output) -> Result<Option<After>> + Send>;
+
+struct Slot {
+    generation: u32,
+    comm: MPI_Comm,
+    request: Option<Request>,
+}
+
+/// All requests.
+#[derive(Default)]
+pub struct Requests {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl Requests {
+    /// A handle for a request of an operation on `comm`.
+    #[inline]
+    pub fn insert(&mut self, comm: MPI_Comm, request: Request) -> MPI_Request {
+        let index = match self.free.pop() {
+            Some(index) => {
+                let slot = &mut self.slots[index as usize];
+                (slot.comm, slot.request) = (comm, Some(request));
+                index
+            }
+            None => {
+                self.slots.push(Slot { generation: 1, comm, request: Some(request) });
+                self.slots.len() as u32 - 1
+            }
+        };
+        let generation = self.slots[index as usize].generation as usize;
+        MPI_Request(generation << 32 | (handle::FIRST + index) as usize)
+    }
+
+    #[inline]
+    fn index(&self, request: MPI_Request) -> Option<usize> {
+        let index = (request.0 as u32).checked_sub(handle::FIRST)? as usize;
+        let slot = self.slots.get(index)?;
+        (slot.generation == (request.0 >> 32) as u32 && slot.request.is_some()).then_some(index)
+    }
+
+    /// What a handle stands for, and its communicator.
+    ///
+    /// # Errors
+    /// `MPI_ERR_REQUEST`.
+    #[inline]
+    pub fn get(&mut self, request: MPI_Request) -> Result<(&mut Request, MPI_Comm)> {
+        let index = self.index(request).ok_or_else(|| unknown(request))?;
+        let slot = &mut self.slots[index];
+        match &mut slot.request {
+            Some(found) => Ok((found, slot.comm)),
+            None => Err(unknown(request)),
+        }
+    }
+
+    /// The handle of a Fortran handle.
+    #[must_use]
+    pub fn of_fortran(&self, low: u32) -> Option<MPI_Request> {
+        let slot = self.slots.get(low.checked_sub(handle::FIRST)? as usize)?;
+        slot.request.as_ref()?;
+        Some(MPI_Request((slot.generation as usize) << 32 | low as usize))
+    }
+
+    /// Takes a request out: its handle is void.
+    #[inline]
+    pub fn remove(&mut self, request: MPI_Request) -> Option<Request> {
+        let index = self.index(request)?;
+        let slot = &mut self.slots[index];
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        self.free.push(index as u32);
+        slot.request.take()
+    }
+
+    /// Requests in use.
+    #[must_use]
+    pub fn in_use(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// No request has this handle.
+#[cold]
+#[must_use]
+pub fn unknown(request: MPI_Request) -> Fail {
+    fail(MPI_ERR_REQUEST, format!("{:#x} is no request", request.0))
+}
+
+/// What polling a handle tells.
+pub enum Polled {
+    /// It is `MPI_REQUEST_NULL`, or inactive.
+    Inactive,
+    /// It is under way.
+    Pending,
+    /// It has ended: the handle is void, or inactive, now, unless it is pending still.
+    Ended(Ended),
+}
+
+/// Looks at a request, and ends it where it is over. Does not drive the engine.
+///
+/// # Errors
+/// `MPI_ERR_REQUEST`.
+#[inline]
+pub fn poll(inside: &mut Inside, handle: &mut MPI_Request) -> Result<Polled> {
+    match *handle {
+        MPI_REQUEST_NULL => return Ok(Polled::Inactive),
+        SENT => {
+            *handle = MPI_REQUEST_NULL;
+            return Ok(Polled::Ended(Ended::well(MPI_Status::EMPTY)));
+        }
+        _ => {}
+    }
+    let (request, comm) = inside.requests.get(*handle)?;
+    if let Request::Message(id) = *request {
+        let Some(ended) = inside.engine.poll(id) else { return Ok(Polled::Pending) };
+        let mut ended = Ended::of(ended.map(|status| *status));
+        if ended.pending {
+            ended.result = ended.result.map_err(|error| error.on(comm));
+            return Ok(Polled::Ended(ended));
+        }
+        inside.requests.remove(*handle);
+        *handle = MPI_REQUEST_NULL;
+        ended.result = ended.result.map_err(|error| error.on(comm));
+        return Ok(Polled::Ended(ended));
+    }
+    poll_other(inside, handle)
+}
+
+#[cold]
+fn poll_other(inside: &mut Inside, handle: &mut MPI_Request) -> Result<Polled> {
+    let (place, comm) = inside.requests.get(*handle)?;
+    let mut request = std::mem::replace(place, Request::Out);
+    let (polled, stays) = poll_taken(inside, &mut request);
+    let polled = match polled {
+        Polled::Ended(ended) => {
+            let result = ended.result.map_err(|error| error.on(comm));
+            Polled::Ended(Ended { result, ..ended })
+        }
+        other => other,
+    };
+    if stays {
+        let (place, _) = inside.requests.get(*handle)?;
+        *place = request;
+    } else {
+        inside.requests.remove(*handle);
+        *handle = MPI_REQUEST_NULL;
+    }
+    Ok(polled)
+}
+
+/// Polls a request that was taken out; answers whether it stays in the table.
+fn poll_taken(inside: &mut Inside, request: &mut Request) -> (Polled, bool) {
+    match request {
+        Request::Message(_) | Request::Out => (Polled::Pending, true),
+        Request::Persistent(_, false) | Request::Other(_, false) => (Polled::Inactive, true),
+        Request::Persistent(id, active) => match inside.engine.poll(*id) {
+            None => (Polled::Pending, true),
+            Some(ended) => {
+                let ended = Ended::of(ended.map(|status| *status));
+                *active = ended.pending;
+                (Polled::Ended(ended), true)
+            }
+        },
+        Request::Other(operation, active) => match operation.poll(inside) {
+            None => (Polled::Pending, true),
+            Some(ended) => {
+                *active = ended.pending;
+                (Polled::Ended(ended), operation.is_persistent() || *active)
+            }
+        },
+        Request::Task(task, _) => match inside.engine.test(*task) {
+            None => (Polled::Pending, true),
+            Some(Err(error)) => (Polled::Ended(Ended::with(Err(error.into()))), false),
+            Some(Ok(output)) => {
+                let Request::Task(_, land) = std::mem::replace(request, Request::Out) else {
+                    unreachable!("it was a task above");
+                };
+                let (result, after) = match land(inside, output) {
+                    Ok(after) => (Ok(()), after),
+                    Err(error) => (Err(error), None),
+                };
+                (Polled::Ended(Ended { after, ..Ended::with(result) }), false)
+            }
+        },
+    }
+}
+
+/// Whether a request is over, without ending it: `MPI_Request_get_status`. `Some` is the status.
+///
+/// # Errors
+/// `MPI_ERR_REQUEST`.
+pub fn peek(inside: &mut Inside, handle: MPI_Request) -> Result<Option<MPI_Status>> {
+    if matches!(handle, MPI_REQUEST_NULL | SENT) {
+        return Ok(Some(MPI_Status::EMPTY));
+    }
+    // What ends here stays, as an operation that has ended, until somebody waits for it.
+    let (place, _) = inside.requests.get(handle)?;
+    if let Request::Other(operation, true) = place
+        && let Some(over) = operation.as_any().downcast_ref::<Over>()
+    {
+        return Ok(Some(over.status));
+    }
+    let (place, _) = inside.requests.get(handle)?;
+    let mut request = std::mem::replace(place, Request::Out);
+    let (polled, stays) = poll_taken(inside, &mut request);
+    let (request, status) = match polled {
+        Polled::Inactive => (request, Some(MPI_Status::EMPTY)),
+        Polled::Pending => {
+            if let Request::Message(id) = request
+                && let Some(ended) = inside.engine.poll(id)
+            {
+                let ended = Ended::of(ended.map(|status| *status));
+                let status = ended.status;
+                (Request::Other(Box::new(Over::new(ended, None)), true), Some(status))
+            } else {
+                (request, None)
+            }
+        }
+        Polled::Ended(ended) => {
+            let status = ended.status;
+            let inner = stays.then(|| Box::new(request));
+            (Request::Other(Box::new(Over::new(ended, inner)), true), Some(status))
+        }
+    };
+    let (place, _) = inside.requests.get(handle)?;
+    *place = request;
+    Ok(status)
+}
+
+/// Whether the end of a request was seen by [`peek`], and a failure or a revocation was the cause.
+///
+/// # Errors
+/// `MPI_ERR_REQUEST`.
+pub fn is_interrupted(inside: &mut Inside, handle: MPI_Request) -> Result<bool> {
+    if matches!(handle, MPI_REQUEST_NULL | SENT) {
+        return Ok(false);
+    }
+    let (place, _) = inside.requests.get(handle)?;
+    let Request::Other(operation, true) = place else { return Ok(false) };
+    let Some(over) = operation.as_any().downcast_ref::<Over>() else { return Ok(false) };
+    let error = over.ended.as_ref().and_then(|ended| ended.result.as_ref().err());
+    Ok(error.is_some_and(Fail::is_interruption))
+}
+
+/// An operation whose end was seen, but not told.
+struct Over {
+    status: MPI_Status,
+    ended: Option<Ended>,
+    /// A persistent request, inactive: what stays.
+    inner: Option<Box<Request>>,
+}
+
+// SAFETY: what is to run outside is run by whoever ends the request, one thread at a time, as everything inside.
+unsafe impl Send for Over {}
+
+impl Over {
+    fn new(ended: Ended, inner: Option<Box<Request>>) -> Over {
+        Over { status: ended.status, ended: Some(ended), inner }
+    }
+}
+
+impl Operation for Over {
+    fn poll(&mut self, _: &mut Inside) -> Option<Ended> {
+        self.ended.take()
+    }
+
+    fn start(&mut self, inside: &mut Inside) -> Result<()> {
+        match &mut self.inner {
+            Some(request) => start_taken(inside, request),
+            None => Err(fail(MPI_ERR_REQUEST, "the request is not persistent")),
+        }
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    fn cancel(&mut self, _: &mut Inside) -> Result<()> {
+        Ok(())
+    }
+
+    fn free(self: Box<Self>, inside: &mut Inside) -> Result<Option<After>> {
+        match self.inner {
+            Some(request) => free_taken(inside, *request),
+            None => Ok(self.ended.and_then(|ended| ended.after)),
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// Begins a run of a persistent request.
+///
+/// # Errors
+/// `MPI_ERR_REQUEST` when it is none, or active; those of the operation.
+pub fn start(inside: &mut Inside, handle: MPI_Request) -> Result<()> {
+    if matches!(handle, MPI_REQUEST_NULL | SENT) {
+        return Err(unknown(handle));
+    }
+    let (place, comm) = inside.requests.get(handle)?;
+    let mut request = std::mem::replace(place, Request::Out);
+    // An ending that was seen and told leaves the request itself.
+    if let Request::Other(operation, false) = &mut request
+        && let Some(over) = operation.as_any().downcast_mut::<Over>()
+        && let Some(inner) = over.inner.take()
+    {
+        request = *inner;
+    }
+    let started = start_taken(inside, &mut request);
+    let (place, _) = inside.requests.get(handle)?;
+    *place = request;
+    started.map_err(|error| error.on(comm))
+}
+
+fn start_taken(inside: &mut Inside, request: &mut Request) -> Result<()> {
+    match request {
+        Request::Persistent(_, true) | Request::Other(_, true) => {
+            Err(fail(MPI_ERR_REQUEST, "the request is active"))
+        }
+        Request::Persistent(id, active) => {
+            inside.engine.resolving(|pml| pml.start(*id))?;
+            *active = true;
+            Ok(())
+        }
+        Request::Other(operation, active) => {
+            operation.start(inside)?;
+            *active = true;
+            Ok(())
+        }
+        Request::Message(_) | Request::Task(..) | Request::Out => {
+            Err(fail(MPI_ERR_REQUEST, "the request is not persistent"))
+        }
+    }
+}
+
+/// Marks a request for freeing: its operation goes on, and nobody will ask.
+///
+/// # Errors
+/// `MPI_ERR_REQUEST`.
+pub fn free(inside: &mut Inside, handle: MPI_Request) -> Result<Option<After>> {
+    match handle {
+        SENT => Ok(None),
+        _ => {
+            let request = inside.requests.remove(handle).ok_or_else(|| unknown(handle))?;
+            free_taken(inside, request)
+        }
+    }
+}
+
+fn free_taken(inside: &mut Inside, request: Request) -> Result<Option<After>> {
+    match request {
+        Request::Message(id) | Request::Persistent(id, _) => inside.engine.pml.request_free(id),
+        Request::Task(task, _) => inside.engine.detach(task),
+        Request::Other(operation, _) => return operation.free(inside),
+        Request::Out => {}
+    }
+    Ok(None)
+}
+
+mpi! {
+    fn MPI_Request_free(request: *mut MPI_Request) on none {
+        // SAFETY: the caller's handle.
+        let request = unsafe { &mut *request };
+        if *request == MPI_REQUEST_NULL {
+            return Err(unknown(*request));
+        }
+        let after = free(&mut *process::enter()?, *request)?;
+        *request = MPI_REQUEST_NULL;
+        match after {
+            Some(after) => after(&mut MPI_Status::EMPTY.clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn MPI_Cancel(request: *mut MPI_Request) on none {
+        // SAFETY: the caller's handle.
+        let handle = unsafe { *request };
+        let mut inside = process::enter()?;
+        if handle == SENT {
+            return Ok(()); // it has been sent
+        }
+        let (place, comm) = inside.requests.get(handle)?;
+        let mut request = std::mem::replace(place, Request::Out);
+        let answer = match &mut request {
+            Request::Message(id) | Request::Persistent(id, true) => {
+                inside.engine.pml.cancel(*id);
+                Ok(())
+            }
+            Request::Other(operation, true) => operation.cancel(&mut inside),
+            Request::Persistent(..) | Request::Other(..) => {
+                Err(fail(MPI_ERR_REQUEST, "the request is not active"))
+            }
+            Request::Task(..) | Request::Out => {
+                Err(fail(MPI_ERR_REQUEST, "operations of this kind cannot be cancelled"))
+            }
+        };
+        let (place, _) = inside.requests.get(handle)?;
+        *place = request;
+        answer.map_err(|error| error.on(comm))
+    }
+
+    fn MPI_Start(request: *mut MPI_Request) on none {
+        // SAFETY: the caller's handle.
+        start(&mut *process::enter()?, unsafe { *request })
+    }
+
+    fn MPI_Startall(count: c_int, requests: *mut MPI_Request) on none {
+        let count = crate::count::count("count", count)?;
+        let mut inside = process::enter()?;
+        // SAFETY: the caller's array.
+        (0..count).try_for_each(|index| start(&mut inside, unsafe { *requests.add(index) }))
+    }
+
+    fn MPI_Request_get_status(request: MPI_Request, flag: *mut c_int, out: *mut MPI_Status) on none {
+        let mut inside = process::enter()?;
+        let mut seen = peek(&mut inside, request)?;
+        if seen.is_none() {
+            inside.engine.progress();
+            seen = peek(&mut inside, request)?;
+        }
+        // SAFETY: the caller's results.
+        unsafe {
+            flag.write(c_int::from(seen.is_some()));
+            if let Some(seen) = seen {
+                status::give(|| seen, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn MPI_Test_cancelled(status: *const MPI_Status, flag: *mut c_int) on none {
+        // SAFETY: the caller's status and result.
+        unsafe { flag.write(c_int::from((*status).is_cancelled())) };
+        Ok(())
+    }
+
+    fn MPI_Status_set_cancelled(status: *mut MPI_Status, flag: c_int) on none {
+        // SAFETY: the caller's status.
+        unsafe { (*status).set_cancelled(flag != 0) };
+        Ok(())
+    }
+}
