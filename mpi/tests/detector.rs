@@ -152,7 +152,7 @@ impl Mute {
                 }
             });
             children.push(child);
-            let mut server = Server::new(rank, ranks, "mute");
+            let mut server = Server::new(rank, ranks, 0, "mute");
             server.output().clear();
             ends.push(Some((ours, server)));
         }
