@@ -4,7 +4,7 @@
 mod util;
 
 use ironweave_btl::Peer;
-use ironweave_pml::ob1::{Mode, RailId, Source, TagMatch};
+use ironweave_pml::ob1::{Mode, RailId, Source, Started, TagMatch};
 use util::{Memory, Profile, World, pattern};
 
 const LENGTHS: [usize; 5] = [8, 3000, 10_000, 60_000, 200_000];
@@ -14,15 +14,19 @@ const MODES: [Mode; 3] = [Mode::Standard, Mode::Synchronous, Mode::Buffered];
 fn rails() -> Vec<(&'static str, Vec<Profile>)> {
     let short = Profile { max_bcopy: 700, max_short: 100, eager_limit: 900, ..Profile::lossy() };
     let reserve = Profile { exclusivity: 1, ..Profile::zcopy() };
+    // Lone messages up to here are copied when they are out, longer ones wait for the word that they arrived.
+    let eager = Profile { eager_limit: 256 << 10, ..Profile::zcopy() };
     vec![
         ("copied, copied", vec![Profile::lossy(), Profile::lossy()]),
         ("zcopy, zcopy", vec![Profile::zcopy(), Profile::zcopy()]),
         ("zcopy, short", vec![Profile::zcopy(), short.clone()]),
-        ("short, zcopy", vec![short, Profile::zcopy()]),
+        ("short, zcopy", vec![short.clone(), Profile::zcopy()]),
         ("get, put", vec![Profile::get(), Profile::put()]),
         ("put, get", vec![Profile::put(), Profile::get()]),
         ("get, zcopy", vec![Profile::get(), Profile::zcopy()]),
         ("put, zcopy", vec![Profile::put(), Profile::zcopy()]),
+        ("long zcopy, short", vec![eager.clone(), short]),
+        ("long zcopy, long zcopy", vec![eager.clone(), eager]),
         ("zcopy, zcopy in reserve", vec![Profile::zcopy(), reserve]),
     ]
 }
@@ -217,6 +221,27 @@ fn a_rail_that_cannot_be_lost_is_not_mended() {
         assert_eq!(world.engines[me].suspects().count(), 1);
         assert!(world.engines[me].is_cut_off(Peer(1 - me as u32)));
     }
+}
+
+/// Its sender does not wait for the receiver, and what it does with its buffer afterwards changes nothing.
+#[test]
+fn a_lone_message_is_over_when_the_rail_has_it_and_survives_the_rail() {
+    let mut world = World::new(2, &[Profile::zcopy(), Profile::lossy()]);
+    let (data, into) = (Memory::of(pattern(10_000, 1)), Memory::zeroed(10_000));
+    let Started::Pending(sent) = world.send(0, 1, Mode::Standard, &data, 1) else {
+        panic!("the rail holds the buffer for a while");
+    };
+    for _ in 0..4 {
+        world.engines[0].progress();
+    }
+    let completion = world.engines[0].test(sent).expect("over without a word of the receiver");
+    assert_eq!(completion.result, Ok(()));
+    data.region().write(0, &[0; 10_000]);
+    world.fabric.cut(0, Peer(0), Peer(1));
+    let request = world.recv(1, &into, Source::Rank(0), TagMatch::Tag(1));
+    assert_eq!(world.finish(1, request).result, Ok(()));
+    assert!(into.bytes() == pattern(10_000, 1));
+    assert_eq!(world.engines[0].unflushed(), 0);
 }
 
 #[test]

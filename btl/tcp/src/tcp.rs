@@ -75,8 +75,8 @@ pub struct Tcp {
     /// Zero-copy sends that are over and not reported.
     pub(crate) done: VecDeque<Descriptor>,
     pub(crate) staging: Box<[u8]>,
-    /// Where a frame is put together that is sent at once.
-    scratch: Vec<u8>,
+    /// Where a frame is put together that is sent at once: room for the longest one.
+    scratch: Box<[u8]>,
     /// Frames written one by one since the last `progress`.
     direct: u32,
     /// `writers`, `troubled` or `done` has something.
@@ -183,7 +183,7 @@ impl Tcp {
             deadlines: VecDeque::new(),
             done: VecDeque::new(),
             staging: vec![0; STAGING].into(),
-            scratch: Vec::with_capacity(LEAD_MAX + MAX_BCOPY),
+            scratch: vec![0; LEAD_MAX + MAX_BCOPY].into(),
             direct: 0,
             busy: false,
             pace: Pace::new(Instant::now()),
@@ -278,24 +278,25 @@ impl Tcp {
         self.warm(peer);
     }
 
-    /// Writes the frame in `scratch` at once, and queues what the kernel does not take.
-    fn send_scratch(&mut self, peer: Peer) {
+    /// Writes the frame of `len` bytes in `scratch` at once, and queues what the kernel does not take.
+    fn send_scratch(&mut self, peer: Peer, len: usize) {
         let Ok(stream) = Self::stream(&mut self.slots, peer) else { return };
+        let frame = &self.scratch[..len];
         let sent = loop {
-            match rustix::net::send(&stream.socket, &self.scratch, SEND) {
+            match rustix::net::send(&stream.socket, frame, SEND) {
                 Err(Errno::INTR) => {}
                 other => break other,
             }
         };
         match sent {
-            Ok(sent) if sent == self.scratch.len() => {}
+            Ok(sent) if sent == len => {}
             Ok(sent) => {
-                stream.outbound.push_copied(&self.scratch[sent..], 1);
+                stream.outbound.push_copied(&frame[sent..], 1);
                 self.unflushed += 1;
                 self.list_writer(peer);
             }
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
-                stream.outbound.push_copied(&self.scratch, 1);
+                stream.outbound.push_copied(frame, 1);
                 self.unflushed += 1;
                 self.list_writer(peer);
             }
@@ -332,13 +333,12 @@ impl Tcp {
         let stream = Self::stream(&mut self.slots, peer)?;
         if stream.outbound.is_empty() && self.direct < DIRECT {
             self.direct += 1;
-            self.scratch.clear();
-            self.scratch.extend_from_slice(&data_prefix(header.len(), len));
-            self.scratch.extend_from_slice(header);
-            let start = self.scratch.len();
-            self.scratch.resize(start + len, 0);
-            pack(&mut self.scratch[start..]);
-            self.send_scratch(peer);
+            let (lead, payload) = self.scratch.split_at_mut(wire::PREFIX + header.len());
+            let (prefix, rest) = lead.split_at_mut(wire::PREFIX);
+            prefix.copy_from_slice(&data_prefix(header.len(), len));
+            rest.copy_from_slice(header);
+            pack(&mut payload[..len]);
+            self.send_scratch(peer, wire::PREFIX + header.len() + len);
         } else {
             let whole = wire::PREFIX + header.len() + len;
             if !stream.outbound.has_room(whole, self.config.queue) {

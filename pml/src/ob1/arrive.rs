@@ -471,7 +471,7 @@ impl Engine {
                 if let Some(number) = number {
                     let key = self.recvs.key(slot);
                     self.on_seen(from, number.ack());
-                    self.peers.state(from).journal().begin_half(number.number(), key);
+                    self.peers.state(from).journal().begin_half(number.number(), key, confirm);
                 }
                 slot
             }

@@ -30,6 +30,10 @@ use zerocopy::{FromBytes, IntoBytes};
 const FRAMES_MAX: usize = 1024;
 /// Bytes of them that are kept as copies.
 const BYTES_MAX: usize = 1 << 20;
+/// Bytes of copies up to which a message that could stay in its sender's buffer is copied too: few messages are under way,
+/// so its sender is likely to wait, and the copy, made when the rail has the message, takes less than the word that it
+/// arrived would. In a stream of messages the copies would cost more than the waiting.
+const COPIES_MAX: usize = 128 << 10;
 /// Frames that may arrive before an earlier one.
 const AHEAD_MAX: usize = 1 << 16;
 /// After so many frames, or bytes, the other side is told.
@@ -39,6 +43,11 @@ const TELL_BYTES: usize = 128 << 10;
 /// Where a frame's payload is, should it go out again.
 pub(super) enum Matter {
     Copy(Held),
+    /// The same, of a message that a rail may hold, too.
+    CopyOf {
+        key: Key,
+        held: Held,
+    },
     /// The first bytes of a send's payload: its request is open until the frame is acknowledged, or answered.
     Send {
         key: Key,
@@ -52,6 +61,16 @@ pub(super) enum Matter {
     },
 }
 
+impl Matter {
+    /// What is kept here.
+    fn copy(&self) -> Option<&Held> {
+        match self {
+            Matter::Copy(held) | Matter::CopyOf { held, .. } => Some(held),
+            Matter::Send { .. } | Matter::Offer { .. } => None,
+        }
+    }
+}
+
 struct Kept {
     /// Without the number.
     header: Header,
@@ -63,6 +82,14 @@ struct Assembly {
     number: u32,
     bytes: Vec<u8>,
     have: Ranges,
+}
+
+/// A message that is landing in a receive.
+struct Half {
+    number: u32,
+    key: Key,
+    /// Its sender waits for the word that it arrived.
+    confirm: bool,
 }
 
 /// Both directions with one peer.
@@ -86,8 +113,8 @@ pub(super) struct Journal {
     /// It is to be told, even if nothing else goes to it.
     pub tell: bool,
     assembly: Option<Assembly>,
-    /// Messages that are landing, or broke off while they were: their numbers and receives.
-    halves: SmallVec<[(u32, Key); 2]>,
+    /// Messages that are landing, or broke off while they were.
+    halves: SmallVec<[Half; 2]>,
 }
 
 /// What a number says of a frame.
@@ -102,6 +129,11 @@ impl Journal {
     /// Whether a new message may go out: nothing before it waits to be sent again, and there is room to keep it.
     pub fn is_ready(&self) -> bool {
         self.out == self.kept.len() && self.kept.len() < FRAMES_MAX && self.bytes < BYTES_MAX
+    }
+
+    /// Whether a message of `len` bytes is best copied, although its sender's buffer could be kept.
+    pub fn is_quiet(&self, len: usize) -> bool {
+        self.bytes + len <= COPIES_MAX
     }
 
     /// Frames to be sent again.
@@ -122,9 +154,7 @@ impl Journal {
     /// The frame just sent with `number` is kept.
     pub fn keep(&mut self, header: &[u8], matter: Matter) {
         debug_assert_eq!(self.out, self.kept.len(), "new frames go out after old ones");
-        if let Matter::Copy(held) = &matter {
-            self.bytes += held.as_slice().len();
-        }
+        self.bytes += matter.copy().map_or(0, |held| held.as_slice().len());
         self.kept.push_back(Kept { header: Header::new(header), matter });
         self.out += 1;
         self.was_told();
@@ -142,7 +172,10 @@ impl Journal {
 
     /// The frame with a send's first bytes came back with an error: it goes out again, and what came after it.
     pub fn redo(&mut self, key: Key) -> bool {
-        let is_it = |kept: &Kept| matches!(kept.matter, Matter::Send { key: of, .. } if of == key);
+        let is_it = |kept: &Kept| match kept.matter {
+            Matter::Send { key: of, .. } | Matter::CopyOf { key: of, .. } => of == key,
+            Matter::Copy(_) | Matter::Offer { .. } => false,
+        };
         match self.kept.iter().position(is_it) {
             Some(at) if at < self.out => {
                 (self.out, self.split) = (at, 0);
@@ -164,7 +197,7 @@ impl Journal {
         }
         for Kept { header, matter } in self.kept.drain(..count as usize) {
             match matter {
-                Matter::Copy(held) => {
+                Matter::Copy(held) | Matter::CopyOf { held, .. } => {
                     self.bytes -= held.as_slice().len();
                     pool.give_back(held);
                 }
@@ -212,22 +245,24 @@ impl Journal {
     }
 
     /// A message began to land in a receive.
-    pub fn begin_half(&mut self, number: u32, key: Key) {
-        self.halves.push((number, key));
+    pub fn begin_half(&mut self, number: u32, key: Key, confirm: bool) {
+        self.halves.push(Half { number, key, confirm });
     }
 
     /// The receive that has a part of this message.
     pub fn half(&self, number: u32) -> Option<Key> {
-        self.halves.iter().find(|half| half.0 == number).map(|half| half.1)
+        self.halves.iter().find(|half| half.number == number).map(|half| half.key)
     }
 
     /// The number of the message that is landing in a receive.
     pub fn half_of(&self, key: Key) -> Option<u32> {
-        self.halves.iter().find(|half| half.1 == key).map(|half| half.0)
+        self.halves.iter().find(|half| half.key == key).map(|half| half.number)
     }
 
-    fn end_half(&mut self, number: u32) {
-        self.halves.retain(|half| half.0 != number);
+    /// Whether its sender waits for it.
+    fn end_half(&mut self, number: u32) -> bool {
+        let at = self.halves.iter().position(|half| half.number == number);
+        at.is_some_and(|at| self.halves.swap_remove(at).confirm)
     }
 
     /// Adds a piece; the frame's bytes when it is whole.
@@ -348,10 +383,12 @@ impl Engine {
     /// A message has landed in full.
     pub fn on_half_landed(&mut self, from: Peer, number: u32, bytes: usize) {
         let journal = self.peers.state(from).journal();
-        journal.end_half(number);
+        let confirm = journal.end_half(number);
         if journal.admit(number) == Seen::New {
-            journal.owe(bytes, true);
-            self.peers.wake(from);
+            journal.owe(bytes, confirm);
+            if journal.tell {
+                self.peers.wake(from);
+            }
         }
     }
 
@@ -411,7 +448,9 @@ fn again<'a>(kept: &'a Kept, sends: &'a Slots<Send>, lane: RailId) -> (Header, S
     // A send that is over was answered, so its frame had arrived; its buffer is not ours any more.
     let live = |key| sends.get(key).filter(|send: &&Send| send.state != SendState::Complete);
     match &kept.matter {
-        Matter::Copy(held) => (kept.header, Source::Bytes(held.as_slice())),
+        Matter::Copy(held) | Matter::CopyOf { held, .. } => {
+            (kept.header, Source::Bytes(held.as_slice()))
+        }
         Matter::Send { key, bytes } => match live(*key) {
             Some(send) => (kept.header, Source::Payload(&send.payload, *bytes)),
             None => gone(),

@@ -205,11 +205,21 @@ impl<B: Btl> Ob1<B> {
             && let Some(payload) = send.payload.regions(0..length)
         {
             let token = Token(key.to_wire());
-            small.flags |= if lossy { wire::CONFIRM } else { 0 };
+            let copied = lossy && state.journal().is_quiet(length);
+            small.flags |= if lossy && !copied { wire::CONFIRM } else { 0 };
             let header = number(small.as_bytes(), state);
             return match btl.send_zcopy(Descriptor { peer, header, payload, token }) {
                 Ok(()) => {
-                    if lossy {
+                    if copied {
+                        send.confirm = Confirm::Kept;
+                        let held = match send.payload.as_slice() {
+                            Some(bytes) => engine.pool.hold(bytes, length),
+                            None => {
+                                engine.pool.hold_with(length, |into| send.payload.pack(0, into))
+                            }
+                        };
+                        state.journal().keep(small.as_bytes(), Matter::CopyOf { key, held });
+                    } else if lossy {
                         send.confirm = Confirm::Due;
                         let matter = Matter::Send { key, bytes: length };
                         state.journal().keep(small.as_bytes(), matter);

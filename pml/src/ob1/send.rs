@@ -51,6 +51,8 @@ pub(super) enum Confirm {
     No,
     Due,
     Done,
+    /// It is not: the journal has a copy of all of it, so it is over when the rail has let go of the buffer.
+    Kept,
 }
 
 /// A piece that the receiver asked to have written.
@@ -319,6 +321,15 @@ impl Engine {
             return self.notify(key.slot);
         }
         match outcome {
+            // What became of it is the journal's concern; under a failing rail all of it goes out again anyway.
+            _ if send.confirm == Confirm::Kept => {
+                send.sent = send.length;
+                let peer = send.peer;
+                if outcome.is_err() && self.peers.state(peer).journal().redo(key) {
+                    self.refresh(peer);
+                    self.peers.wake(peer);
+                }
+            }
             // Out of order, a copy of it may have been confirmed before.
             Ok(()) if send.confirm != Confirm::Done => send.sent += length,
             Ok(()) => {}
