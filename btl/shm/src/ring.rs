@@ -497,6 +497,12 @@ impl Reader {
         self.shared.word(self.at(self.pos)).load(Ordering::Acquire) != 0
     }
 
+    /// Whether a frame has begun of which more is to come.
+    #[inline(always)]
+    pub(crate) fn is_amid(&self) -> bool {
+        self.partial.is_some()
+    }
+
     /// Asks for the lines of the records after the next, of which some seem to be there.
     #[inline(always)]
     pub(crate) fn fetch_ahead(&self) {

@@ -35,8 +35,10 @@ const BURST: usize = 32;
 const IDLE_POLLS: u32 = 4096;
 /// So many rings are polled for ever: looking at them costs less than parking them.
 const ALWAYS_HOT: usize = 4;
-/// Calls of `progress` between two looks at the clock, a power of two.
-const CLOCK_CALLS: u32 = 32;
+/// Calls of `progress` between two looks at the clock, a power of two; and where calls are rare, since every process that
+/// waits gives its core away.
+const CLOCK_CALLS: u32 = 256;
+const CLOCK_CALLS_CROWDED: u32 = 32;
 /// Calls of `progress` between two looks at the sockets, whatever the clock says, a power of two.
 const SOCKET_CALLS: u32 = 2048;
 /// How long a closed socket may wait for the proof that the process behind it is gone.
@@ -83,6 +85,8 @@ pub struct Shm {
     pub(crate) stores: Stores,
     /// There are more processes than cores.
     crowded: bool,
+    /// The clock is looked at when these bits of `calls` are 0.
+    clock_mask: u32,
     pub(crate) place: Place,
     pub(crate) listener: OwnedFd,
     pub(crate) events: OwnedFd,
@@ -188,6 +192,7 @@ impl Shm {
             geometry,
             stores: config.stores,
             crowded: config.oversubscribed,
+            clock_mask: if config.oversubscribed { CLOCK_CALLS_CROWDED } else { CLOCK_CALLS } - 1,
             place,
             listener,
             events,
@@ -667,37 +672,43 @@ impl Btl for Shm {
                 self.hot.swap_remove(at);
                 continue;
             };
-            if incoming.reader.is_ready()
-                && let Some(Some(outgoing)) = self.tx.get_mut(peer.index())
+            at += 1;
+            // One look, and the shortest way out of it: this is what a process does that waits.
+            if !incoming.reader.is_ready() {
+                incoming.idle += 1;
+                if incoming.idle > IDLE_POLLS && self.hot.len() > ALWAYS_HOT {
+                    self.park(at - 1);
+                }
+                continue;
+            }
+            if let Some(Some(outgoing)) = self.tx.get_mut(peer.index())
                 && outgoing.answers
                 && outgoing.writer.is_far()
             {
                 outgoing.answers = false;
                 outgoing.writer.claim_next();
             }
+            // A frame that came alone is handed up at once: looking for another one fetches, half of the time, the next line
+            // from the writer's cache, and no store of an answer is seen by others before that line is here.
+            let most = if incoming.idle == 0 { BURST } else { 1 };
+            incoming.idle = 0;
             let mut taken = 0;
             let end = loop {
                 match incoming.reader.poll(peer, sink, &self.counters, &mut self.warmth) {
-                    Ok(true) if taken < BURST => {
+                    Ok(true) => {
                         taken += 1;
                         if taken > 2 {
                             incoming.reader.fetch_ahead();
                         }
+                        if taken >= most && !(incoming.reader.is_amid() && taken < BURST) {
+                            break Ok(());
+                        }
                     }
-                    Ok(_) => break Ok(()),
+                    Ok(false) => break Ok(()),
                     Err(malformed) => break Err(malformed),
                 }
             };
             reports += taken;
-            at += 1;
-            if taken != 0 {
-                incoming.idle = 0;
-            } else {
-                incoming.idle += 1;
-                if incoming.idle > IDLE_POLLS && self.hot.len() > ALWAYS_HOT {
-                    self.park(at - 1);
-                }
-            }
             if let Err(Malformed(what)) = end {
                 self.counters.rejected.add(1);
                 self.hot.retain(|&hot| hot != peer.0);
@@ -708,7 +719,7 @@ impl Btl for Shm {
             reports += self.progress_gets(sink);
         }
         self.calls = self.calls.wrapping_add(1);
-        if self.urgent || self.calls.is_multiple_of(CLOCK_CALLS) {
+        if self.urgent || self.calls & self.clock_mask == 0 {
             let waiting =
                 !self.timed.is_empty() || !self.dialling.is_empty() || !self.strangers.is_empty();
             if self.urgent
