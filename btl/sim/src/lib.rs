@@ -44,9 +44,11 @@ mod chaos;
 mod model;
 mod net;
 mod queue;
+mod rail;
 mod sim;
 
 pub use chaos::{Chaos, ChaosPlan};
 pub use model::{Death, RailModel};
 pub use net::{SimFault, SimNet};
+pub use rail::{Passage, Rail, Watch};
 pub use sim::SimBtl;

@@ -8,7 +8,7 @@ mod util;
 
 use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{Address, Loopback, Peer};
-use ironweave_btl_sim::{RailModel, SimFault, SimNet};
+use ironweave_btl_sim::{Rail, RailModel, SimFault, SimNet};
 use ironweave_coll::{
     CollError, Config, Context, Memory, Operation, Place, Poll, Reduction, plan as plan_one,
 };
@@ -19,7 +19,6 @@ use std::sync::Arc;
 use util::Kind;
 use util::case::{Case, Who};
 use util::oracle::{Buffers, after};
-use util::rail::Rail;
 
 /// Events after which a simulation is believed to go on for ever.
 const EVENTS_MAX: u64 = 3_000_000;

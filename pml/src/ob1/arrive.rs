@@ -8,7 +8,7 @@ use super::RailId;
 use super::comm::{Found, Parked};
 use super::engine::{Early, Engine};
 use super::link::Number;
-use super::peer::{StreamIn, StreamTarget};
+use super::peer::{Life, StreamIn, StreamTarget};
 use super::rendezvous::{Claim, Fragment};
 use super::slots::{Key, NIL};
 use super::unexpected::{Body, Place, Unexpected};
@@ -89,6 +89,10 @@ impl Engine {
         payload: &[u8],
     ) {
         let Some(envelope) = envelope_of(&frame) else { return };
+        if self.peers.get(from).is_some_and(|state| matches!(state.life, Life::Ended(_))) {
+            self.stats.stale += 1;
+            return;
+        }
         let source = envelope.source;
         match self.admit(rail, from, &frame, envelope, header, payload) {
             Turn::Now(comm) => {

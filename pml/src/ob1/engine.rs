@@ -44,6 +44,25 @@ pub struct Stats {
     pub healed: u64,
 }
 
+/// What the engine holds now, for watchdogs and tests: nothing but posted receives and unexpected messages after all came to rest.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Usage {
+    /// Receives that are under way, or whose end nobody asked for.
+    pub receives: usize,
+    /// Sends, likewise.
+    pub sends: usize,
+    /// Messages that no receive has taken.
+    pub unexpected: usize,
+    /// Reads and writes of peers' memory under way.
+    pub accesses: usize,
+    /// Frames kept because they may have to be sent again.
+    pub unacknowledged: usize,
+    /// Frames, sends, fragments and reads that wait for room.
+    pub waiting: usize,
+    /// Frames that wait for their turn, or for their communicator.
+    pub early: usize,
+}
+
 /// A frame for a communicator that is not made here yet.
 pub(super) struct Early {
     pub rail: RailId,
@@ -138,6 +157,24 @@ impl Engine {
             && self.dropping.is_empty())
     }
 
+    pub fn usage(&self) -> Usage {
+        let parked: usize = self.comms.iter().map(|(_, comm)| comm.parked.len()).sum();
+        let mut usage = Usage {
+            receives: self.recvs.used(),
+            sends: self.sends.used(),
+            unexpected: self.messages.used(),
+            accesses: self.rmas.used(),
+            early: self.early.len() + parked,
+            ..Usage::default()
+        };
+        for (_, peer) in self.peers.iter() {
+            usage.unacknowledged += peer.journal.as_ref().map_or(0, |journal| journal.unseen());
+            let waiting = [peer.outbox.len(), peer.pending.len(), peer.flows.len()];
+            usage.waiting += waiting.iter().sum::<usize>() + peer.reads.len();
+        }
+        usage
+    }
+
     /// The state of a peer after `refresh`.
     pub fn refresh(&mut self, peer: Peer) -> &mut PeerState {
         let fast = self.peers.state(peer).refresh(&self.caps);
@@ -145,7 +182,7 @@ impl Engine {
         self.peers.state(peer)
     }
 
-    /// Queues a control frame.
+    /// Queues a control frame. There is nobody to tell where the peer was judged and its rails are closed.
     pub fn control<H: IntoBytes + Immutable>(
         &mut self,
         peer: Peer,
@@ -153,7 +190,11 @@ impl Engine {
         key: Option<RemoteKey>,
     ) {
         let header = Header::new(header.as_bytes());
-        self.peers.state(peer).outbox.push_back(Control { header, key });
+        let state = self.peers.state(peer);
+        if matches!(state.life, Life::Ended(_)) {
+            return;
+        }
+        state.outbox.push_back(Control { header, key });
         self.peers.wake(peer);
     }
 

@@ -252,6 +252,8 @@ impl Engine {
     pub fn record_failure(&mut self, slot: u32, rank: u32, verdict: Verdict) {
         let comm = self.comms.at(slot);
         comm.failures.record(rank, verdict);
+        // A late frame of it takes the way on which it is recognised (law 4).
+        comm.members[rank as usize].heard = RailId(u16::MAX);
         comm.parked.retain(|&(source, _), _| source != rank);
         comm.watch();
         self.drop_messages(slot, rank, false);

@@ -82,7 +82,7 @@ pub use channel::CONTROL_MAX;
 pub use comm::CommSpec;
 pub use config::Config;
 pub use convertor::{Buffer, Pack, Payload, Unpack};
-pub use engine::Stats;
+pub use engine::{Stats, Usage};
 pub use error::PmlError;
 pub use request::{
     Completion, FT_TAG_MAX, MessageId, Mode, ReqId, Source, Started, Status, TagMatch,
@@ -539,6 +539,12 @@ impl<B: Btl> Ob1<B> {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.engine.stats
+    }
+
+    /// What is held now. Looks at all peers.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.engine.usage()
     }
 
     /// Sends answers and closes memory right after a call that may have made some.

@@ -10,7 +10,6 @@
 mod arena;
 mod oracle;
 mod plan;
-mod rail;
 mod sabotage;
 mod traffic;
 
@@ -24,13 +23,15 @@ use ironweave_pml::ob1::{
     CommId, CommSpec, Completion, Config, Ob1, PmlError, ReqId, Stats, Status,
 };
 use oracle::{Fate, MessageNumber, Oracle, ReceiveNumber};
-use rail::Rail;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use sabotage::Saboteur;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::rc::Rc;
+
+/// A rail here.
+type Rail = ironweave_btl_sim::Rail<Saboteur>;
 
 /// Tags in use: few, so that messages compete.
 const TAGS: i32 = 3;
@@ -807,7 +808,7 @@ pub fn is_seen(kind: Sabotage, seed: u64) -> Option<bool> {
     (plan.losses, plan.errors) = (false, false);
     let done = Rc::new(Cell::new(false));
     let world = World::with(plan, |me, rail| match me {
-        0 => Rail::Sabotaged(rail, Saboteur::new(kind, 1 + seed as u32 % 7, Rc::clone(&done))),
+        0 => Rail::Watched(rail, Saboteur::new(kind, 1 + seed as u32 % 7, Rc::clone(&done))),
         _ => Rail::Sim(rail),
     });
     let verdict = world.run();

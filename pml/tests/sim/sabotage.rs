@@ -1,7 +1,8 @@
 //! A rail that breaks a law once: the simulation must see it, or its silence means nothing.
 
+use ironweave_btl::Peer;
 use ironweave_btl::memory::RecvRegion;
-use ironweave_btl::{Descriptor, Fault, Landing, Peer, RmaDescriptor, Sink, Token};
+use ironweave_btl_sim::{Passage, Watch};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -37,66 +38,36 @@ impl Saboteur {
         self.wait = self.wait.saturating_sub(1);
         self.wait == 0
     }
+}
 
+impl Watch for Saboteur {
     /// Writes what it must not.
-    pub fn strike(&mut self) {
+    fn wake(&mut self) {
         if let Some(region) = self.late.take() {
             region.write(0, &[0xEE]);
             self.done.set(true);
         }
     }
-}
 
-/// The sink that the rail sees.
-pub struct Tampered<'a, S: Sink> {
-    pub sink: &'a mut S,
-    pub saboteur: &'a mut Saboteur,
-}
-
-impl<S: Sink> Sink for Tampered<'_, S> {
-    fn frame(&mut self, from: Peer, header: &[u8], payload: &[u8]) {
-        if !payload.is_empty() && self.saboteur.now(Sabotage::Damage) {
-            self.saboteur.done.set(true);
+    fn arrives(&mut self, _: Peer, header: &[u8], payload: &[u8]) -> Passage {
+        if !payload.is_empty() && self.now(Sabotage::Damage) {
+            self.done.set(true);
             let mut payload = payload.to_vec();
             payload[0] ^= 0x10;
-            return self.sink.frame(from, header, &payload);
+            return Passage::Instead(payload);
         }
         // A lost LINK frame costs nothing but time.
         let link = header[0] & 0xF == 0;
-        if !link && self.saboteur.now(Sabotage::Loss) {
-            return self.saboteur.done.set(true);
+        if !link && self.now(Sabotage::Loss) {
+            self.done.set(true);
+            return Passage::Lose;
         }
-        self.sink.frame(from, header, payload);
+        Passage::Pass
     }
 
-    fn landing(&mut self, from: Peer, header: &[u8], payload_len: usize) -> Landing {
-        self.sink.landing(from, header, payload_len)
-    }
-
-    fn landed(&mut self, from: Peer, region: RecvRegion, token: Token, outcome: Result<(), Fault>) {
-        if !region.is_empty() && self.saboteur.now(Sabotage::LateWrite) {
-            self.saboteur.late = Some(region.part(0..1));
+    fn landed(&mut self, region: &RecvRegion) {
+        if !region.is_empty() && self.now(Sabotage::LateWrite) {
+            self.late = Some(region.part(0..1));
         }
-        self.sink.landed(from, region, token, outcome);
-    }
-
-    fn completed(&mut self, descriptor: Descriptor, outcome: Result<(), Fault>) {
-        self.sink.completed(descriptor, outcome);
-    }
-
-    fn rma_completed(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
-        self.sink.rma_completed(descriptor, outcome);
-    }
-
-    fn up(&mut self, peer: Peer) {
-        self.sink.up(peer);
-    }
-
-    fn fault(&mut self, fault: Fault) {
-        self.sink.fault(fault);
-    }
-
-    fn closed(&mut self, peer: Peer) {
-        self.sink.closed(peer);
     }
 }

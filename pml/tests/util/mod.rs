@@ -534,11 +534,25 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A buffer that lives until the end of the test, so that regions of it may be handed around.
-pub struct Memory(&'static OwnedBuffer);
+pub struct Memory(*mut OwnedBuffer);
 
 impl Memory {
     pub fn of(bytes: Vec<u8>) -> Self {
-        Memory(Box::leak(Box::new(OwnedBuffer::from(bytes))))
+        Memory(Box::into_raw(Box::new(OwnedBuffer::from(bytes))))
+    }
+
+    /// Frees the buffer.
+    ///
+    /// # Safety
+    /// No region of it is in use any more, by anybody.
+    pub unsafe fn free(&self) {
+        // SAFETY: it came from a box, and by contract nobody uses it.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+
+    fn owner(&self) -> &OwnedBuffer {
+        // SAFETY: it came from a box that nobody freed, and the buffer is only reached through regions.
+        unsafe { &*self.0 }
     }
 
     pub fn zeroed(len: usize) -> Self {
@@ -547,17 +561,17 @@ impl Memory {
 
     pub fn payload(&self) -> Payload {
         // SAFETY: the buffer is never freed, and nobody writes it.
-        Payload::from(unsafe { self.0.send_region() })
+        Payload::from(unsafe { self.owner().send_region() })
     }
 
     pub fn buffer(&self) -> Buffer {
         // SAFETY: the buffer is never freed, and read only after the request is complete.
-        Buffer::from(unsafe { self.0.recv_region() })
+        Buffer::from(unsafe { self.owner().recv_region() })
     }
 
     pub fn region(&self) -> RecvRegion {
         // SAFETY: as above.
-        unsafe { self.0.recv_region() }
+        unsafe { self.owner().recv_region() }
     }
 
     pub fn bytes(&self) -> Vec<u8> {

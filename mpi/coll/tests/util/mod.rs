@@ -5,7 +5,6 @@
 pub mod case;
 pub mod interpreter;
 pub mod oracle;
-pub mod rail;
 pub mod topology;
 
 use ironweave_coll::{Config, Place};
