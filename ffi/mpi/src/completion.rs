@@ -124,7 +124,7 @@ mpi! {
         let mut inside = process::enter()?;
         let mut polled = request::poll(&mut inside, handle)?;
         if let Polled::Pending = polled {
-            inside.engine.progress();
+            inside.progress();
             polled = request::poll(&mut inside, handle)?;
         }
         drop(inside);
@@ -175,7 +175,7 @@ mpi! {
         let mut inside = process::enter()?;
         let mut found = any(&mut inside, several.handles)?;
         if found.is_none() {
-            inside.engine.progress();
+            inside.progress();
             found = any(&mut inside, several.handles)?;
         }
         drop(inside);
@@ -209,7 +209,7 @@ mpi! {
         let mut inside = process::enter()?;
         let mut found = some(&mut inside, &mut several)?;
         if found.as_ref().is_some_and(Vec::is_empty) {
-            inside.engine.progress();
+            inside.progress();
             found = some(&mut inside, &mut several)?;
         }
         drop(inside);
@@ -314,7 +314,7 @@ fn test_all(several: &mut Several<'_>) -> Result<bool> {
             return Ok(true);
         }
         if pass == 0 {
-            inside.engine.progress();
+            inside.progress();
         }
     }
     Ok(false)

@@ -179,3 +179,81 @@ pub unsafe fn buffer(buf: *mut c_void, count: i64, datatype: MPI_Datatype) -> Re
         }
     }
 }
+
+/// A datatype as one element of an array.
+#[derive(Clone, Copy, Debug)]
+pub struct Element {
+    /// Bytes of data.
+    pub size: usize,
+    /// Where its elements start from each other.
+    pub extent: isize,
+}
+
+/// What a datatype is as an element.
+///
+/// # Errors
+/// `MPI_ERR_TYPE`.
+#[inline]
+pub fn element(datatype: MPI_Datatype) -> Result<Element> {
+    match predefined_size(datatype) {
+        Some(size) => Ok(Element { size, extent: size as isize }),
+        None => rare(std::ptr::null(), 0, datatype).map(|_| Element { size: 0, extent: 0 }),
+    }
+}
+
+/// The piece that `count` elements are, as its offset from the buffer's address and its length, when they are one.
+///
+/// # Errors
+/// `MPI_ERR_TYPE`.
+#[inline]
+pub fn piece(count: usize, datatype: MPI_Datatype) -> Result<Option<(isize, usize)>> {
+    element(datatype).map(|element| Some((0, count * element.size)))
+}
+
+/// Appends packed elements to `out`.
+///
+/// # Errors
+/// As [`describe`].
+///
+/// # Safety
+/// As [`payload`].
+pub unsafe fn pack(
+    buf: *const c_void,
+    count: usize,
+    datatype: MPI_Datatype,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    // SAFETY: this function's contract.
+    let payload = unsafe { payload(buf, count as i64, datatype)? };
+    let start = out.len();
+    out.resize(start + payload.len(), 0);
+    payload.pack(0, &mut out[start..]);
+    Ok(())
+}
+
+/// Unpacks elements.
+///
+/// # Errors
+/// As [`describe`].
+///
+/// # Safety
+/// As [`buffer`].
+pub unsafe fn unpack(
+    packed: &[u8],
+    buf: *mut c_void,
+    count: usize,
+    datatype: MPI_Datatype,
+) -> Result<()> {
+    // SAFETY: this function's contract.
+    let mut into = unsafe { buffer(buf, count as i64, datatype)? };
+    into.unpack(0, &packed[..packed.len().min(into.capacity())]);
+    Ok(())
+}
+
+/// The bytes that `count` elements span, gaps included: the offset of the first from the buffer's address, and how many.
+///
+/// # Errors
+/// `MPI_ERR_TYPE`.
+pub fn span(count: usize, datatype: MPI_Datatype) -> Result<(isize, usize)> {
+    element(datatype).map(|element| (0, count * element.size))
+}

@@ -10,6 +10,7 @@
 #![allow(clippy::missing_safety_doc)] // the standard says what each pointer has to be
 
 pub mod abi;
+mod collective;
 pub mod comm;
 pub mod completion;
 pub mod count;
@@ -18,6 +19,7 @@ pub mod environment;
 pub mod errhandler;
 pub mod error;
 pub mod handle;
+mod op;
 pub mod p2p;
 pub mod prelude;
 pub mod probe;

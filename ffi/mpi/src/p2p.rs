@@ -450,7 +450,7 @@ fn end(handle: &mut MPI_Request) -> Result<Ended> {
                     let id = *id;
                     inside.engine.pml.cancel(id);
                     while inside.engine.poll(id).is_none() {
-                        inside.engine.progress();
+                        inside.progress();
                     }
                 }
                 inside.requests.remove(*handle);

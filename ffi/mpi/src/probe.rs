@@ -36,7 +36,7 @@ fn test(
     take: bool,
 ) -> Result<Option<(MPI_Message, MPI_Status)>> {
     let mut inside = process::enter()?;
-    inside.engine.progress();
+    inside.progress();
     probe(&mut inside, rank, tag, comm, take)
 }
 

@@ -35,6 +35,28 @@ pub struct Inside {
     pub requests: request::Requests,
     /// Bytes of buffers that users attached for buffered sends, which are not needed: the engine copies.
     pub attached: Vec<request::Attached>,
+    /// Active requests that the engine does not move on by itself.
+    pub chores: Vec<abi::MPI_Request>,
+}
+
+impl Inside {
+    /// Moves everything that can move.
+    #[inline]
+    pub fn progress(&mut self) {
+        self.engine.progress();
+        if !self.chores.is_empty() {
+            request::attend(self);
+        }
+    }
+
+    /// As [`progress`](Self::progress), in a wait.
+    #[inline]
+    fn step(&mut self, idle: &mut Idle) {
+        self.engine.step(idle);
+        if !self.chores.is_empty() {
+            request::attend(self);
+        }
+    }
 }
 
 struct Process {
@@ -183,7 +205,7 @@ fn wait_alone<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Resu
         if let Some(answer) = done(&mut inside) {
             return answer;
         }
-        inside.engine.step(&mut idle);
+        inside.step(&mut idle);
         excluded(&inside)?;
     }
 }
@@ -203,7 +225,7 @@ fn wait_shared<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Res
                 if let Some(answer) = done(&mut inside) {
                     return answer;
                 }
-                inside.engine.step(&mut idle);
+                inside.step(&mut idle);
                 excluded(&inside)?;
             }
             Err(TryLockError::WouldBlock) => {
@@ -221,7 +243,7 @@ fn wait_shared<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Res
 /// Those of the request.
 #[inline]
 pub fn finish(request: ReqId, mut inside: Entered) -> Result<Status> {
-    if inside.lock.is_none() {
+    if inside.lock.is_none() && inside.chores.is_empty() {
         return match inside.engine.wait_for(request) {
             Ok(status) => Ok(*status),
             Err(error) => Err(error.into()),
@@ -244,7 +266,12 @@ pub fn start(multiple: bool) -> Result<()> {
         return Err(fail(abi::MPI_ERR_OTHER, "the library was initialized before"));
     }
     let engine = Engine::start()?;
-    let inside = Inside { engine, requests: request::Requests::default(), attached: Vec::new() };
+    let inside = Inside {
+        engine,
+        requests: request::Requests::default(),
+        attached: Vec::new(),
+        chores: Vec::new(),
+    };
     comm::start(&inside.engine)?;
     // SAFETY: nobody is inside before the phase says so, and this is reached once.
     unsafe { *PROCESS.inside.get() = Some(inside) };

@@ -78,6 +78,11 @@ pub trait Operation: Send {
         false
     }
 
+    /// Whether somebody has to poll it while it is active, since the engine does not know of it.
+    fn is_chore(&self) -> bool {
+        false
+    }
+
     /// `MPI_Cancel`.
     fn cancel(&mut self, inside: &mut Inside) -> Result<()> {
         let _ = inside;
@@ -398,6 +403,15 @@ impl Operation for Over {
     }
 }
 
+/// Polls active requests that nobody else moves on.
+#[cold]
+pub fn attend(inside: &mut Inside) {
+    let mut chores = std::mem::take(&mut inside.chores);
+    // One that was freed, or is being polled just now, needs nobody else.
+    chores.retain(|handle| matches!(peek(inside, *handle), Ok(None)));
+    inside.chores.append(&mut chores);
+}
+
 /// Begins a run of a persistent request.
 ///
 /// # Errors
@@ -416,6 +430,11 @@ pub fn start(inside: &mut Inside, handle: MPI_Request) -> Result<()> {
         request = *inner;
     }
     let started = start_taken(inside, &mut request);
+    if let (Ok(()), Request::Other(operation, _)) = (&started, &request)
+        && operation.is_chore()
+    {
+        inside.chores.push(handle);
+    }
     let (place, _) = inside.requests.get(handle)?;
     *place = request;
     started.map_err(|error| error.on(comm))
@@ -450,6 +469,11 @@ pub fn free(inside: &mut Inside, handle: MPI_Request) -> Result<Option<After>> {
     match handle {
         SENT => Ok(None),
         _ => {
+            if let (Request::Task(..), comm) = inside.requests.get(handle)? {
+                let text =
+                    "requests of collective operations cannot be freed while they are active";
+                return Err(fail(MPI_ERR_REQUEST, text).on(comm));
+            }
             let request = inside.requests.remove(handle).ok_or_else(|| unknown(handle))?;
             free_taken(inside, request)
         }
@@ -459,7 +483,11 @@ pub fn free(inside: &mut Inside, handle: MPI_Request) -> Result<Option<After>> {
 fn free_taken(inside: &mut Inside, request: Request) -> Result<Option<After>> {
     match request {
         Request::Message(id) | Request::Persistent(id, _) => inside.engine.pml.request_free(id),
-        Request::Task(task, _) => inside.engine.detach(task),
+        // Its memory goes with the request (§6.12).
+        Request::Task(task, land) => {
+            inside.engine.detach(task);
+            std::mem::forget(land);
+        }
         Request::Other(operation, _) => return operation.free(inside),
         Request::Out => {}
     }
@@ -524,7 +552,7 @@ mpi! {
         let mut inside = process::enter()?;
         let mut seen = peek(&mut inside, request)?;
         if seen.is_none() {
-            inside.engine.progress();
+            inside.progress();
             seen = peek(&mut inside, request)?;
         }
         // SAFETY: the caller's results.

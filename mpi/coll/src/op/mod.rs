@@ -258,6 +258,16 @@ impl Reduction {
         self.commutative
     }
 
+    /// `into = from ∘ into`, for whoever has both operands (`MPI_Reduce_local`).
+    ///
+    /// # Panics
+    /// When the buffers differ in length or do not hold whole elements.
+    pub fn combine(&self, from: &[u8], into: &mut [u8]) {
+        assert_eq!(from.len(), into.len(), "operands of different length");
+        assert!(from.len().is_multiple_of(self.extent), "operands of whole elements");
+        self.apply(from, into);
+    }
+
     /// `into = from ∘ into`. Both hold the same number of whole elements: the schedule was checked.
     #[inline]
     pub(crate) fn apply(&self, from: &[u8], into: &mut [u8]) {

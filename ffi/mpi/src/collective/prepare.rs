@@ -1,0 +1,599 @@
+//! From the arguments of each collective to the call that schedules know (MPI 5.0, §6.3–6.11), with the checks of the
+//! arguments that matter at this process. Everything here is done before anything is sent.
+
+use super::run::Prepared;
+use super::side::{Piece, Side};
+use crate::comm::Comm;
+use crate::data;
+use crate::op::{Combination, combination};
+use crate::prelude::*;
+use ironweave_coll::{Call, Root};
+
+/// This process's part in a rooted operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It is the root.
+    Root,
+    /// The root is another process, of the other group on an inter-communicator.
+    Leaf,
+    /// The root is another process of this group of an inter-communicator: nothing to do.
+    Idle,
+}
+
+fn root(there: &Comm, root: c_int) -> Result<(Root, Part)> {
+    let wrong = || {
+        let peers = there.peers();
+        Err(fail(
+            MPI_ERR_ROOT,
+            format!("the root is {root}, and the communicator has {peers} ranks"),
+        ))
+    };
+    match (there.remote, u32::try_from(root)) {
+        (None, Ok(rank)) if rank < there.size => {
+            let part = if rank == there.rank { Part::Root } else { Part::Leaf };
+            Ok((Root::Rank(rank), part))
+        }
+        (Some(remote), Ok(rank)) if rank < remote => Ok((Root::Rank(rank), Part::Leaf)),
+        (Some(_), Err(_)) if root == MPI_ROOT => Ok((Root::Me, Part::Root)),
+        (Some(_), Err(_)) if root == MPI_PROC_NULL => Ok((Root::Other, Part::Idle)),
+        _ => wrong(),
+    }
+}
+
+fn is_in_place(buf: *const c_void) -> bool {
+    buf.addr() == MPI_IN_PLACE
+}
+
+/// Whether a call is in place, where it may be.
+fn in_place(there: &Comm, buf: *const c_void, allowed: bool) -> Result<bool> {
+    if !is_in_place(buf) {
+        return Ok(false);
+    }
+    if allowed && there.remote.is_none() {
+        return Ok(true);
+    }
+    Err(fail(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed here"))
+}
+
+/// What is received cannot be what is sent.
+fn distinct(
+    sendbuf: *const c_void,
+    recvbuf: *const c_void,
+    send: &Side,
+    recv: &Side,
+) -> Result<()> {
+    if sendbuf == recvbuf && !sendbuf.is_null() && send.len() > 0 && recv.len() > 0 {
+        let text = "the send and the receive buffer are the same: use MPI_IN_PLACE";
+        return Err(fail(MPI_ERR_BUFFER, text));
+    }
+    Ok(())
+}
+
+/// `count` elements for each of `n`.
+fn times(count: i64, n: u32) -> Result<i64> {
+    if count < 0 {
+        return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
+    }
+    count.checked_mul(i64::from(n)).ok_or_else(|| fail(MPI_ERR_COUNT, "the counts overflow"))
+}
+
+/// One block for each peer, by counts and displacements in elements.
+unsafe fn by_rank(
+    buf: *const c_void,
+    counts: Counts,
+    displs: Counts,
+    datatype: MPI_Datatype,
+    n: u32,
+) -> Result<Vec<Piece>> {
+    let extent = data::element(datatype)?.extent;
+    let pieces = (0..n as usize).map(|rank| {
+        // SAFETY: the caller's arrays have an entry for each rank.
+        let (count, displ) = unsafe { (counts.get(rank), displs.get(rank)) };
+        Piece::at(buf, (displ as isize).wrapping_mul(extent), count, datatype)
+    });
+    pieces.collect()
+}
+
+/// One block for each peer, by counts, displacements in bytes, and datatypes.
+unsafe fn by_type(
+    buf: *const c_void,
+    counts: Counts,
+    displs: Counts,
+    datatypes: *const MPI_Datatype,
+    n: u32,
+) -> Result<Vec<Piece>> {
+    let pieces = (0..n as usize).map(|rank| {
+        // SAFETY: the caller's arrays have an entry for each rank.
+        let (count, displ, datatype) =
+            unsafe { (counts.get(rank), displs.get(rank), *datatypes.add(rank)) };
+        Piece::at(buf, displ as isize, count, datatype)
+    });
+    pieces.collect()
+}
+
+pub fn barrier() -> Prepared {
+    Prepared::new(Call::Barrier, Side::nothing(), Side::nothing())
+}
+
+// Each of the following: the caller's buffers and arrays are as the standard has them, for as long as the operation runs.
+
+pub unsafe fn bcast(
+    there: &Comm,
+    buffer: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    rank: c_int,
+) -> Result<Prepared> {
+    let (root, part) = root(there, rank)?;
+    let recv = match part {
+        Part::Idle => Side::nothing(),
+        // SAFETY: the caller's buffer.
+        _ => unsafe { Side::receiving(Piece::new(buffer, count, datatype)?, part == Part::Root)? },
+    };
+    let call = Call::Bcast { root, len: recv.len() };
+    Ok(Prepared { keep: part == Part::Root, ..Prepared::new(call, Side::nothing(), recv) })
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn gather(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: MPI_Datatype,
+    rank: c_int,
+) -> Result<Prepared> {
+    let (root, part) = root(there, rank)?;
+    let is_root = part == Part::Root;
+    let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;
+    let sends = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    // SAFETY: the caller's buffers.
+    unsafe {
+        let send = if sends {
+            Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?
+        } else {
+            Side::nothing()
+        };
+        let (recv, block) = if is_root {
+            let all = times(recvcount, there.peers())?;
+            let recv = Side::receiving(Piece::new(recvbuf, all, recvtype)?, in_place)?;
+            let block = recv.len() / there.peers().max(1) as usize;
+            (recv, block)
+        } else {
+            (Side::nothing(), send.len())
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        Ok(Prepared::new(Call::Gather { root, block, in_place }, send, recv))
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn gatherv(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    displs: Counts,
+    recvtype: MPI_Datatype,
+    rank: c_int,
+) -> Result<Prepared> {
+    let (root, part) = root(there, rank)?;
+    let is_root = part == Part::Root;
+    let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;
+    let sends = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    // SAFETY: the caller's buffers and arrays.
+    unsafe {
+        let send = if sends {
+            Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?
+        } else {
+            Side::nothing()
+        };
+        let recv = if is_root {
+            Side::several(by_rank(recvbuf, recvcounts, displs, recvtype, there.peers())?, in_place)?
+        } else {
+            Side::nothing()
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        let blocks = recv.blocks();
+        let own = blocks.get(there.rank as usize).map_or(0, |block| block.len);
+        let len = if in_place { own } else { send.len() };
+        Ok(Prepared::new(Call::Gatherv { root, len, blocks, in_place }, send, recv))
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn scatter(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: MPI_Datatype,
+    rank: c_int,
+) -> Result<Prepared> {
+    let (root, part) = root(there, rank)?;
+    let is_root = part == Part::Root;
+    let in_place = part != Part::Idle && in_place(there, recvbuf, is_root)?;
+    let receives = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    // SAFETY: the caller's buffers.
+    unsafe {
+        let recv = if receives {
+            Side::receiving(Piece::new(recvbuf, recvcount, recvtype)?, false)?
+        } else {
+            Side::nothing()
+        };
+        let (send, block) = if is_root {
+            let all = times(sendcount, there.peers())?;
+            let send = Side::sending(Piece::new(sendbuf, all, sendtype)?)?;
+            let block = send.len() / there.peers().max(1) as usize;
+            (send, block)
+        } else {
+            (Side::nothing(), recv.len())
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        Ok(Prepared::new(Call::Scatter { root, block, in_place }, send, recv))
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn scatterv(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcounts: Counts,
+    displs: Counts,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: MPI_Datatype,
+    rank: c_int,
+) -> Result<Prepared> {
+    let (root, part) = root(there, rank)?;
+    let is_root = part == Part::Root;
+    let in_place = part != Part::Idle && in_place(there, recvbuf, is_root)?;
+    let receives = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    // SAFETY: the caller's buffers and arrays.
+    unsafe {
+        let recv = if receives {
+            Side::receiving(Piece::new(recvbuf, recvcount, recvtype)?, false)?
+        } else {
+            Side::nothing()
+        };
+        let send = if is_root {
+            Side::several(by_rank(sendbuf, sendcounts, displs, sendtype, there.peers())?, true)?
+        } else {
+            Side::nothing()
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        let blocks = send.blocks();
+        let own = blocks.get(there.rank as usize).map_or(0, |block| block.len);
+        let len = if in_place { own } else { recv.len() };
+        Ok(Prepared::new(Call::Scatterv { root, len, blocks, in_place }, send, recv))
+    }
+}
+
+pub unsafe fn allgather(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: MPI_Datatype,
+) -> Result<Prepared> {
+    let in_place = in_place(there, sendbuf, true)?;
+    // SAFETY: the caller's buffers.
+    unsafe {
+        let all = times(recvcount, there.peers())?;
+        let recv = Side::receiving(Piece::new(recvbuf, all, recvtype)?, in_place)?;
+        let block = recv.len() / there.peers().max(1) as usize;
+        let (send, len) = if in_place {
+            (Side::nothing(), block)
+        } else {
+            let send = Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?;
+            let len = send.len();
+            (send, len)
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        Ok(Prepared::new(Call::Allgather { len, block, in_place }, send, recv))
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn allgatherv(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    displs: Counts,
+    recvtype: MPI_Datatype,
+) -> Result<Prepared> {
+    let in_place = in_place(there, sendbuf, true)?;
+    // SAFETY: the caller's buffers and arrays.
+    unsafe {
+        let pieces = by_rank(recvbuf, recvcounts, displs, recvtype, there.peers())?;
+        let recv = Side::several(pieces, in_place)?;
+        let blocks = recv.blocks();
+        let (send, len) = if in_place {
+            (Side::nothing(), blocks.get(there.rank as usize).map_or(0, |block| block.len))
+        } else {
+            let send = Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?;
+            let len = send.len();
+            (send, len)
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        Ok(Prepared::new(Call::Allgatherv { len, blocks, in_place }, send, recv))
+    }
+}
+
+pub unsafe fn alltoall(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcount: i64,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    recvtype: MPI_Datatype,
+) -> Result<Prepared> {
+    let in_place = in_place(there, sendbuf, true)?;
+    let n = there.peers();
+    // SAFETY: the caller's buffers.
+    unsafe {
+        let recv = Side::receiving(Piece::new(recvbuf, times(recvcount, n)?, recvtype)?, in_place)?;
+        let block = recv.len() / n.max(1) as usize;
+        let (send, len) = if in_place {
+            (Side::nothing(), block)
+        } else {
+            let send = Side::sending(Piece::new(sendbuf, times(sendcount, n)?, sendtype)?)?;
+            let len = send.len() / n.max(1) as usize;
+            (send, len)
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        Ok(Prepared::new(Call::Alltoall { len, block, in_place }, send, recv))
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn alltoallv(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcounts: Counts,
+    sdispls: Counts,
+    sendtype: MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    rdispls: Counts,
+    recvtype: MPI_Datatype,
+) -> Result<Prepared> {
+    let in_place = in_place(there, sendbuf, true)?;
+    let n = there.peers();
+    // SAFETY: the caller's buffers and arrays.
+    unsafe {
+        let recv = Side::several(by_rank(recvbuf, recvcounts, rdispls, recvtype, n)?, in_place)?;
+        let send = if in_place {
+            Side::nothing()
+        } else {
+            Side::several(by_rank(sendbuf, sendcounts, sdispls, sendtype, n)?, true)?
+        };
+        exchange(sendbuf, recvbuf, send, recv, in_place)
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn alltoallw(
+    there: &Comm,
+    sendbuf: *const c_void,
+    sendcounts: Counts,
+    sdispls: Counts,
+    sendtypes: *const MPI_Datatype,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    rdispls: Counts,
+    recvtypes: *const MPI_Datatype,
+) -> Result<Prepared> {
+    let in_place = in_place(there, sendbuf, true)?;
+    let n = there.peers();
+    // SAFETY: the caller's buffers and arrays.
+    unsafe {
+        let recv = Side::several(by_type(recvbuf, recvcounts, rdispls, recvtypes, n)?, in_place)?;
+        let send = if in_place {
+            Side::nothing()
+        } else {
+            Side::several(by_type(sendbuf, sendcounts, sdispls, sendtypes, n)?, true)?
+        };
+        exchange(sendbuf, recvbuf, send, recv, in_place)
+    }
+}
+
+fn exchange(
+    sendbuf: *const c_void,
+    recvbuf: *const c_void,
+    send: Side,
+    recv: Side,
+    in_place: bool,
+) -> Result<Prepared> {
+    distinct(sendbuf, recvbuf, &send, &recv)?;
+    let call = Call::Alltoallv { send: send.blocks(), recv: recv.blocks(), in_place };
+    Ok(Prepared::new(call, send, recv))
+}
+
+/// A side of a reduction: so many elements.
+unsafe fn operand(
+    buf: *const c_void,
+    count: usize,
+    datatype: MPI_Datatype,
+    combination: &Combination,
+    holds: bool,
+) -> Result<Side> {
+    let piece = Piece { at: buf.cast_mut(), count, datatype };
+    // SAFETY: the caller's buffer.
+    unsafe {
+        if combination.whole {
+            Side::raw(buf.cast_mut().cast(), count * combination.reduction.extent())
+        } else {
+            Side::receiving(piece, holds)
+        }
+    }
+}
+
+/// What reductions of both buffers at each process have in common.
+#[allow(clippy::too_many_arguments)]
+unsafe fn reducing(
+    there: &Comm,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    send: usize,
+    recv: usize,
+    datatype: MPI_Datatype,
+    combination: Combination,
+    call: impl FnOnce(bool) -> Call,
+) -> Result<Prepared> {
+    let in_place = in_place(there, sendbuf, true)?;
+    // The contribution in place is in the receive buffer, and may be longer than the result.
+    let recv = if in_place { send.max(recv) } else { recv };
+    // SAFETY: the caller's buffers.
+    unsafe {
+        let into = operand(recvbuf, recv, datatype, &combination, in_place)?;
+        let from = if in_place {
+            Side::nothing()
+        } else {
+            operand(sendbuf, send, datatype, &combination, true)?
+        };
+        distinct(sendbuf, recvbuf, &from, &into)?;
+        let reduction = Some(combination.reduction);
+        Ok(Prepared { reduction, ..Prepared::new(call(in_place), from, into) })
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn reduce(
+    there: &Comm,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    rank: c_int,
+) -> Result<Prepared> {
+    let (root, part) = root(there, rank)?;
+    let combination = combination(op, datatype)?;
+    let elements = combination.on(count)?;
+    let is_root = part == Part::Root;
+    let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;
+    let sends = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    // SAFETY: the caller's buffers.
+    unsafe {
+        let send = if sends {
+            operand(sendbuf, elements.count, datatype, &combination, true)?
+        } else {
+            Side::nothing()
+        };
+        let recv = if is_root {
+            operand(recvbuf, elements.count, datatype, &combination, in_place)?
+        } else {
+            Side::nothing()
+        };
+        distinct(sendbuf, recvbuf, &send, &recv)?;
+        let call = Call::Reduce { root, elements, in_place };
+        let reduction = Some(combination.reduction);
+        Ok(Prepared { reduction, ..Prepared::new(call, send, recv) })
+    }
+}
+
+pub unsafe fn allreduce(
+    there: &Comm,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+) -> Result<Prepared> {
+    let combination = combination(op, datatype)?;
+    let elements = combination.on(count)?;
+    let n = elements.count;
+    // SAFETY: the caller's buffers.
+    unsafe {
+        reducing(there, sendbuf, recvbuf, n, n, datatype, combination, |in_place| Call::Allreduce {
+            elements,
+            in_place,
+        })
+    }
+}
+
+pub unsafe fn reduce_scatter(
+    there: &Comm,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcounts: Counts,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+) -> Result<Prepared> {
+    let combination = combination(op, datatype)?;
+    let counts = (0..there.size as usize).map(|rank| {
+        // SAFETY: the caller's array has an entry for each rank of the local group.
+        crate::count::count("recvcounts", unsafe { recvcounts.get(rank) })
+    });
+    let counts: Vec<usize> = counts.collect::<Result<_>>()?;
+    let (all, own) = (counts.iter().sum(), counts[there.rank as usize]);
+    let (extent, commutative) =
+        (combination.reduction.extent(), combination.reduction.is_commutative());
+    // SAFETY: the caller's buffers.
+    unsafe {
+        reducing(there, sendbuf, recvbuf, all, own, datatype, combination, |in_place| {
+            Call::ReduceScatter { counts: counts.into(), extent, commutative, in_place }
+        })
+    }
+}
+
+pub unsafe fn reduce_scatter_block(
+    there: &Comm,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    recvcount: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+) -> Result<Prepared> {
+    let combination = combination(op, datatype)?;
+    let elements = combination.on(recvcount)?;
+    let (all, own) = (elements.count * there.size as usize, elements.count);
+    // SAFETY: the caller's buffers.
+    unsafe {
+        reducing(there, sendbuf, recvbuf, all, own, datatype, combination, |in_place| {
+            Call::ReduceScatterBlock { elements, in_place }
+        })
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn scan(
+    there: &Comm,
+    sendbuf: *const c_void,
+    recvbuf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    op: MPI_Op,
+    exclusive: bool,
+) -> Result<Prepared> {
+    if there.remote.is_some() {
+        return Err(fail(MPI_ERR_COMM, "it is an inter-communicator"));
+    }
+    let combination = combination(op, datatype)?;
+    let elements = combination.on(count)?;
+    let n = elements.count;
+    // SAFETY: the caller's buffers.
+    unsafe {
+        reducing(there, sendbuf, recvbuf, n, n, datatype, combination, |in_place| {
+            if exclusive {
+                Call::Exscan { elements, in_place }
+            } else {
+                Call::Scan { elements, in_place }
+            }
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! The three ways to run a collective: to its end, in a request, and over and over (MPI 5.0, §6.12 and 6.13).
+
+use super::side::Side;
+use crate::prelude::*;
+use crate::process::Inside;
+use crate::request::{After, Ended, Operation, Request};
+use crate::{comm, comm::Comm};
+use ironweave_coll::{Call, Memory, Reduction};
+use ironweave_core::Collective;
+
+/// A collective with everything it needs.
+pub struct Prepared {
+    pub call: Call,
+    pub send: Side,
+    pub recv: Side,
+    pub reduction: Option<Reduction>,
+    /// What came does not go home: it was no receive (the root of a broadcast).
+    pub keep: bool,
+}
+
+impl Prepared {
+    pub fn new(call: Call, send: Side, recv: Side) -> Prepared {
+        Prepared { call, send, recv, reduction: None, keep: false }
+    }
+
+    /// # Safety
+    /// The run is over before `self` goes.
+    unsafe fn memory(&self) -> Memory {
+        // SAFETY: this function's contract.
+        unsafe { Memory { send: self.send.lend(), recv: self.recv.lend_mut() } }
+    }
+
+    fn land(&self) -> Result<()> {
+        if self.keep { Ok(()) } else { self.recv.land() }
+    }
+}
+
+/// Runs to the end.
+pub fn blocking(
+    comm: MPI_Comm,
+    prepare: impl FnOnce(&'static Comm) -> Result<Prepared>,
+) -> Result<()> {
+    process::check()?;
+    let there = comm::get(comm)?;
+    let prepared = prepare(there)?;
+    let mut collective = {
+        let mut inside = process::enter()?;
+        inside.engine.listen();
+        // SAFETY: the wait below ends only when no message of it is under way.
+        let memory = unsafe { prepared.memory() };
+        inside.engine.collective(there.core, &prepared.call, memory, prepared.reduction.as_ref())?
+    };
+    let ended = process::wait(|inside| {
+        let clock = inside.engine.clock();
+        collective.poll(&mut inside.engine, clock).map(|ended| ended.map_err(Fail::from))
+    });
+    match ended {
+        Ok(()) => prepared.land(),
+        Err(error) => {
+            if collective_is_open(&error) {
+                // Nobody drives the engine any more, but it may still have the memory.
+                std::mem::forget(prepared);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether the wait was given up before the operation was over: this process was excluded, or the library is broken.
+fn collective_is_open(error: &Fail) -> bool {
+    error.code() == MPI_ERR_INTERN || error.code() == MPI_ERR_OTHER
+}
+
+/// Begins, and gives a request.
+///
+/// # Safety
+/// `request` is valid.
+pub unsafe fn immediate(
+    comm: MPI_Comm,
+    prepare: impl FnOnce(&'static Comm) -> Result<Prepared>,
+    request: *mut MPI_Request,
+) -> Result<()> {
+    process::check()?;
+    let there = comm::get(comm)?;
+    let prepared = prepare(there)?;
+    let mut inside = process::enter()?;
+    let now = inside.engine.now();
+    // SAFETY: `prepared` is in the request, which stays until the operation is over.
+    let memory = unsafe { prepared.memory() };
+    let reduction = prepared.reduction.as_ref();
+    let task = inside.engine.icollective(there.core, &prepared.call, memory, reduction, now)?;
+    let land = Box::new(move |_: &mut Inside, _| prepared.land().map(|()| None));
+    let made = inside.requests.insert(comm, Request::Task(task, land));
+    // SAFETY: this function's contract.
+    unsafe { request.write(made) };
+    Ok(())
+}
+
+/// Makes a persistent request, inactive.
+///
+/// # Safety
+/// `request` is valid; what `prepare` reads stays valid while the request is there.
+pub unsafe fn persistent(
+    comm: MPI_Comm,
+    prepare: impl Fn(&'static Comm) -> Result<Prepared> + 'static,
+    request: *mut MPI_Request,
+) -> Result<()> {
+    process::check()?;
+    let there = comm::get(comm)?;
+    let call = prepare(there)?.call;
+    let mut inside = process::enter()?;
+    let collective = inside.engine.persistent_collective(there.core, &call)?;
+    let prepare = Box::new(move || prepare(comm::get(comm)?));
+    let again = Again { collective, prepare, running: None, ended: None };
+    let made = inside.requests.insert(comm, Request::Other(Box::new(again), false));
+    // SAFETY: this function's contract.
+    unsafe { request.write(made) };
+    Ok(())
+}
+
+/// A persistent collective.
+struct Again {
+    collective: Collective,
+    prepare: Box<dyn Fn() -> Result<Prepared>>,
+    running: Option<Prepared>,
+    /// It was over when it began.
+    ended: Option<std::result::Result<(), ironweave_core::CoreError>>,
+}
+
+// SAFETY: what it captures are the caller's arguments: addresses, handles and numbers; used by one thread at a time.
+unsafe impl Send for Again {}
+
+impl Operation for Again {
+    fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
+        let clock = inside.engine.clock();
+        let ended = match self.ended.take() {
+            Some(ended) => ended,
+            None => self.collective.poll(&mut inside.engine, clock)?,
+        };
+        let landed = match (ended, self.running.take()) {
+            (Ok(()), Some(prepared)) => prepared.land(),
+            (Ok(()), None) => Ok(()),
+            (Err(error), _) => Err(error.into()),
+        };
+        Some(Ended::with(landed))
+    }
+
+    fn start(&mut self, inside: &mut Inside) -> Result<()> {
+        let prepared = (self.prepare)()?;
+        // SAFETY: it is kept until the run is over.
+        let memory = unsafe { prepared.memory() };
+        self.collective.restart(&mut inside.engine, memory, prepared.reduction.as_ref())?;
+        self.running = Some(prepared);
+        // Its first messages go out now.
+        let clock = inside.engine.clock();
+        self.ended = self.collective.poll(&mut inside.engine, clock);
+        Ok(())
+    }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
+
+    fn is_chore(&self) -> bool {
+        true
+    }
+
+    fn free(self: Box<Self>, _: &mut Inside) -> Result<Option<After>> {
+        if self.running.is_some() {
+            // Nobody will ask, and messages may still use the memory.
+            std::mem::forget(self);
+        }
+        Ok(None)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}

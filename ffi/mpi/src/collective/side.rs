@@ -1,0 +1,216 @@
+//! One side of a collective: the user's blocks as bytes that schedules move.
+//!
+//! Blocks without gaps are moved where they are. Where one has gaps, all are packed into memory of the library's, and those that
+//! come are unpacked at the end ([`Side::land`]).
+
+use crate::data;
+use crate::prelude::*;
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_coll::Block;
+
+/// A block of the user's: so many elements at an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    pub at: *mut c_void,
+    pub count: usize,
+    pub datatype: MPI_Datatype,
+}
+
+impl Piece {
+    /// `count` elements at a buffer's address.
+    ///
+    /// # Errors
+    /// `MPI_ERR_COUNT`.
+    pub fn new(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Piece> {
+        let count = crate::count::count("count", count)?;
+        Ok(Piece { at: buf.cast_mut(), count, datatype })
+    }
+
+    /// `count` elements, `displacement` bytes behind a buffer's address.
+    ///
+    /// # Errors
+    /// `MPI_ERR_COUNT`.
+    pub fn at(
+        buf: *const c_void,
+        displacement: isize,
+        count: i64,
+        datatype: MPI_Datatype,
+    ) -> Result<Piece> {
+        Piece::new(buf.cast::<u8>().wrapping_offset(displacement).cast(), count, datatype)
+    }
+}
+
+/// The blocks of one side.
+#[derive(Debug)]
+pub struct Side {
+    start: *mut u8,
+    len: usize,
+    blocks: Vec<Block>,
+    staged: Option<Staged>,
+}
+
+/// Packed blocks.
+#[derive(Debug)]
+struct Staged {
+    bytes: Box<[u8]>,
+    /// Where they belong, and which of them.
+    home: Vec<(Piece, Block)>,
+}
+
+// SAFETY: addresses of the user's, who lent them to the operation, and of boxes.
+unsafe impl Send for Side {}
+
+impl Side {
+    /// Nothing.
+    pub fn nothing() -> Side {
+        Side { start: std::ptr::null_mut(), len: 0, blocks: Vec::new(), staged: None }
+    }
+
+    /// So many bytes of the user's, as they are.
+    ///
+    /// # Errors
+    /// `MPI_ERR_BUFFER`.
+    ///
+    /// # Safety
+    /// As [`sending`](Side::sending), or [`receiving`](Side::receiving).
+    pub unsafe fn raw(start: *mut u8, len: usize) -> Result<Side> {
+        if len > 0 && start.is_null() {
+            return Err(null());
+        }
+        Ok(Side { start, len, blocks: Vec::new(), staged: None })
+    }
+
+    /// One block to send.
+    ///
+    /// # Errors
+    /// `MPI_ERR_TYPE`, `MPI_ERR_BUFFER`.
+    ///
+    /// # Safety
+    /// The block is readable, and stays as it is, while the side is in use.
+    pub unsafe fn sending(piece: Piece) -> Result<Side> {
+        // SAFETY: this function's contract.
+        unsafe { Side::single(piece, true) }
+    }
+
+    /// One block to receive; with `holds`, what is in it matters too.
+    ///
+    /// # Errors
+    /// `MPI_ERR_TYPE`, `MPI_ERR_BUFFER`.
+    ///
+    /// # Safety
+    /// The block is the library's while the side is in use.
+    pub unsafe fn receiving(piece: Piece, holds: bool) -> Result<Side> {
+        // SAFETY: this function's contract.
+        unsafe { Side::single(piece, holds) }
+    }
+
+    unsafe fn single(piece: Piece, pack: bool) -> Result<Side> {
+        let Some((offset, len)) = data::piece(piece.count, piece.datatype)? else {
+            // SAFETY: this function's contract.
+            let mut side = unsafe { Side::stage(vec![piece], pack)? };
+            side.blocks.clear();
+            return Ok(side);
+        };
+        if len > 0 && piece.at.is_null() && data::predefined_size(piece.datatype).is_some() {
+            return Err(null());
+        }
+        let start = piece.at.cast::<u8>().wrapping_offset(offset);
+        Ok(Side { start, len, blocks: Vec::new(), staged: None })
+    }
+
+    /// Several blocks; with `pack`, what is in them matters.
+    ///
+    /// # Errors
+    /// `MPI_ERR_TYPE`.
+    ///
+    /// # Safety
+    /// As [`sending`](Side::sending), or [`receiving`](Side::receiving).
+    pub unsafe fn several(pieces: Vec<Piece>, pack: bool) -> Result<Side> {
+        let mut dense: Vec<(usize, usize)> = Vec::with_capacity(pieces.len());
+        for piece in &pieces {
+            let Some((offset, len)) = data::piece(piece.count, piece.datatype)? else {
+                // SAFETY: this function's contract.
+                return unsafe { Side::stage(pieces, pack) };
+            };
+            dense.push((piece.at.addr().wrapping_add_signed(offset), len));
+        }
+        let used = || dense.iter().filter(|(_, len)| *len > 0);
+        let start = used().map(|(start, _)| *start).min().unwrap_or(0);
+        let end = used().map(|(start, len)| start + len).max().unwrap_or(0);
+        let block = |&(at, len): &(usize, usize)| match len {
+            0 => Block { offset: 0, len: 0 },
+            _ => Block { offset: at - start, len },
+        };
+        let blocks = dense.iter().map(block).collect();
+        // An address of the user's memory, from the addresses given.
+        let start = std::ptr::with_exposed_provenance_mut(start);
+        Ok(Side { start, len: end - start.addr(), blocks, staged: None })
+    }
+
+    unsafe fn stage(pieces: Vec<Piece>, pack: bool) -> Result<Side> {
+        let mut bytes = Vec::new();
+        let mut home = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let offset = bytes.len();
+            let len = piece.count * data::element(piece.datatype)?.size;
+            if pack {
+                // SAFETY: this function's contract.
+                unsafe { data::pack(piece.at, piece.count, piece.datatype, &mut bytes)? };
+            } else {
+                bytes.resize(offset + len, 0);
+            }
+            home.push((piece, Block { offset, len }));
+        }
+        let mut bytes = bytes.into_boxed_slice();
+        let blocks = home.iter().map(|(_, block)| *block).collect();
+        let (start, len) = (bytes.as_mut_ptr(), bytes.len());
+        Ok(Side { start, len, blocks, staged: Some(Staged { bytes, home }) })
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where its blocks are, in bytes.
+    pub fn blocks(&self) -> std::sync::Arc<[Block]> {
+        self.blocks.as_slice().into()
+    }
+
+    /// Lends it to a run that sends from it.
+    ///
+    /// # Safety
+    /// The run is over before the side goes, and before the caller has its memory back.
+    pub unsafe fn lend(&self) -> SendRegion {
+        // SAFETY: valid by the promise to the makers, for as long as this function's contract says.
+        unsafe { SendRegion::new(self.start, self.len) }
+    }
+
+    /// Lends it to a run that receives into it.
+    ///
+    /// # Safety
+    /// As [`lend`](Side::lend), and nobody else uses it until then.
+    pub unsafe fn lend_mut(&self) -> RecvRegion {
+        // SAFETY: as in `lend`.
+        unsafe { RecvRegion::new(self.start, self.len) }
+    }
+
+    /// The run is over: what came goes home.
+    ///
+    /// # Errors
+    /// None that were not found when the side was made.
+    pub fn land(&self) -> Result<()> {
+        let Some(Staged { bytes, home }) = &self.staged else { return Ok(()) };
+        for (piece, Block { offset, len }) in home {
+            let packed = &bytes[*offset..offset + len];
+            // SAFETY: the user's block, by the promise to the maker.
+            unsafe { data::unpack(packed, piece.at, piece.count, piece.datatype)? };
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn null() -> Fail {
+    fail(MPI_ERR_BUFFER, "the buffer is a null pointer, and the count is not 0")
+}
