@@ -26,6 +26,7 @@ pub mod probe;
 pub mod process;
 pub mod request;
 pub mod status;
+mod stubs;
 
 /// Defines functions of the ABI.
 ///

@@ -157,80 +157,86 @@ fn prototype(line: &str, chapter: String, extension: bool) -> Result<Function, S
     })
 }
 
-/// The functions that the Rust sources under `folder` define: `fn MPI_…` (and `/ MPI_…_c` after it, the large-count
-/// form), and names after `// defines:` where a macro makes several.
+/// The functions of the list that the Rust sources under `folder` define: those whose name stands anywhere in the code,
+/// outside of comments and strings. Macros may make them, and nothing else in the library has these names.
 ///
 /// # Errors
-/// A file that cannot be read.
-pub fn defined(folder: &Path) -> std::io::Result<BTreeSet<String>> {
+/// In words: a file that cannot be read, or `fn MPI_…` of a name that is not in the list.
+pub fn defined(folder: &Path, functions: &[Function]) -> Result<BTreeSet<String>, String> {
+    let known: BTreeSet<&str> = functions.iter().map(|function| function.name.as_str()).collect();
     let mut names = BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder)? {
-            let path = entry?.path();
+        let unreadable = |error: std::io::Error| format!("{}: {error}", folder.display());
+        for entry in std::fs::read_dir(&folder).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                definitions(&std::fs::read_to_string(path)?, &mut names);
+                let source = std::fs::read_to_string(&path).map_err(unreadable)?;
+                definitions(&source, &known, &mut names).map_err(|name| {
+                    format!("{}: fn {name} is not in functions.h", path.display())
+                })?;
             }
         }
     }
     Ok(names)
 }
 
-fn definitions(source: &str, names: &mut BTreeSet<String>) {
-    let is_name = |word: &str| {
-        let rest = word.strip_prefix("MPI_").or_else(|| word.strip_prefix("MPIX_"));
-        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
-    };
-    // A large-count form may stand on the next line.
-    let mut previous = Previous::Other;
-    for line in source.lines() {
-        let line = line.trim();
-        if let Some(list) = line.strip_prefix("// defines:") {
-            names.extend(list.split_whitespace().filter(|word| is_name(word)).map(str::to_owned));
-            continue;
+/// Adds what a source defines; the error is a function that is not known.
+fn definitions(
+    source: &str,
+    known: &BTreeSet<&str>,
+    names: &mut BTreeSet<String>,
+) -> Result<(), String> {
+    let mut after_fn = false;
+    for word in words(source) {
+        if known.contains(word) {
+            names.insert(word.to_owned());
+        } else if after_fn && (word.starts_with("MPI_") || word.starts_with("MPIX_")) {
+            return Err(word.to_owned());
         }
-        let code = line.split("//").next().unwrap_or_default();
-        for word in words(code) {
-            previous = match (previous, word) {
-                (_, "fn") => Previous::Fn,
-                (Previous::Name, "/") => Previous::Slash,
-                (Previous::Fn | Previous::Slash, word) if is_name(word) => {
-                    names.insert(word.to_owned());
-                    Previous::Name
-                }
-                _ => Previous::Other,
-            };
-        }
+        after_fn = word == "fn";
     }
+    Ok(())
 }
 
-/// What stood before a word, as far as it matters.
-#[derive(Clone, Copy)]
-enum Previous {
-    Fn,
-    Name,
-    Slash,
-    Other,
-}
-
-/// Identifiers, and everything else a character at a time.
+/// The identifiers and numbers of Rust code, without comments and strings.
 fn words(code: &str) -> impl Iterator<Item = &str> {
     let mut rest = code;
     std::iter::from_fn(move || {
-        rest = rest.trim_start();
-        let first = rest.chars().next()?;
-        let end = match first.is_ascii_alphanumeric() || first == '_' {
-            true => {
-                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())
-            }
-            false => first.len_utf8(),
-        };
-        let (word, after) = rest.split_at(end);
-        rest = after;
-        Some(word)
+        loop {
+            let first = rest.chars().next()?;
+            let length = if rest.starts_with("//") {
+                rest.find('\n').unwrap_or(rest.len())
+            } else if rest.starts_with("/*") {
+                rest.find("*/").map_or(rest.len(), |end| end + 2)
+            } else if first == '"' {
+                string(rest)
+            } else if rest.starts_with("'\"'") || rest.starts_with("'\\\"'") {
+                3
+            } else if first.is_ascii_alphanumeric() || first == '_' {
+                let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let (word, after) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+                rest = after;
+                return Some(word);
+            } else {
+                first.len_utf8()
+            };
+            rest = &rest[length..];
+        }
     })
+}
+
+/// The length of the string that `text` begins with, its quotes included.
+fn string(text: &str) -> usize {
+    let mut escaped = false;
+    let end = text[1..].find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    end.map_or(text.len(), |end| end + 2)
 }
 
 #[cfg(test)]
@@ -278,26 +284,17 @@ mod tests {
 
     #[test]
     fn definitions_are_found_by_their_words() {
-        let source = "mpi! { fn MPI_Send / MPI_Send_c(buf: *const c_void) in comm { MPI_Recv(); } }\n\
-                      mpi! { fn MPI_Alltoallw\n    / MPI_Alltoallw_c (a: i32) in comm {} }\n\
-                      // fn MPI_Not(\n\
-                      // defines: MPI_Comm_c2f MPI_Comm_f2c\n\
-                      fn MPIX_Comm_revoke(comm: MPI_Comm) {} fn mpi_other() {} fn MPI_lower() {}";
+        let known =
+            ["MPI_Send", "MPI_Send_c", "MPI_Recv", "MPIX_Comm_revoke", "MPI_Wtime", "MPI_Bsend"];
+        let source = "mpi! { fn MPI_Send / MPI_Send_c(buf: *const c_void) on comm { fail(\"MPI_Recv\") } }\n\
+                      // MPI_Recv\n/* MPI_Recv */ clocks! { MPI_Wtime \"PMPI_\\\"Wtime\" = 1; } '\"' MPI_Bsend\n\
+                      fn MPIX_Comm_revoke(comm: MPI_Comm) {}";
         let mut names = BTreeSet::new();
-        definitions(source, &mut names);
+        definitions(source, &known.into(), &mut names).unwrap();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        assert_eq!(
-            names,
-            [
-                "MPIX_Comm_revoke",
-                "MPI_Alltoallw",
-                "MPI_Alltoallw_c",
-                "MPI_Comm_c2f",
-                "MPI_Comm_f2c",
-                "MPI_Send",
-                "MPI_Send_c"
-            ]
-        );
+        assert_eq!(names, ["MPIX_Comm_revoke", "MPI_Bsend", "MPI_Send", "MPI_Send_c", "MPI_Wtime"]);
+        let strange = definitions("fn MPI_Sned() {}", &known.into(), &mut BTreeSet::new());
+        assert_eq!(strange, Err("MPI_Sned".to_owned()));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn run(write: bool) -> Result<bool, String> {
         extensions: &extensions,
         version: env!("CARGO_PKG_VERSION"),
     };
-    let names = defined(&crate_folder.join("src")).map_err(|error| format!("src: {error}"))?;
+    let names = defined(&crate_folder.join("src"), &functions)?;
     let made = [
         ("include/mpi.h", headers::mpi(parts, &functions)),
         ("include/mpi-ext.h", headers::extensions(parts, &functions)),
