@@ -1,8 +1,10 @@
 //! Communicators as objects of C programs: what is behind an `MPI_Comm`, and the questions that need no communication (MPI 5.0,
 //! §7.4).
 
+use crate::attribute::Cache;
 use crate::errhandler::Handler;
 use crate::handle::Table;
+use crate::info::Pairs;
 use crate::prelude::*;
 use ironweave::raw::Engine;
 use ironweave_core::CommHandle;
@@ -33,10 +35,10 @@ pub struct State {
     pub handler: Handler,
     /// Its name (§7.8).
     pub name: String,
-    /// Cached attributes (§7.7), in the order in which they were set.
-    pub attributes: Option<Box<dyn Any + Send>>,
+    /// Cached attributes (§7.7).
+    pub attributes: Cache,
     /// Hints (§7.4.4).
-    pub info: Option<Arc<dyn Any + Send + Sync>>,
+    pub info: Option<Arc<Pairs>>,
 }
 
 impl Comm {
@@ -56,7 +58,7 @@ impl Comm {
     /// # Errors
     /// `MPI_ERR_ARG` when the core has no such communicator.
     pub fn new(engine: &Engine, core: CommHandle, handler: Handler, name: &str) -> Result<Comm> {
-        let state = State { handler, name: name.to_owned(), attributes: None, info: None };
+        let state = State { handler, name: name.to_owned(), attributes: Cache::default(), info: None };
         Ok(Comm {
             core,
             p2p: engine.point_to_point(core)?,

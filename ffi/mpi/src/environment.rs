@@ -36,6 +36,26 @@ pub(crate) fn init(required: c_int) -> Result<c_int> {
     Ok(required)
 }
 
+/// The name of this host.
+pub(crate) fn host() -> String {
+    let mut host = [0 as c_char; 256];
+    // SAFETY: the array is as long, and its last element stays zero.
+    unsafe {
+        libc::gethostname(host.as_mut_ptr(), host.len() - 1);
+        std::ffi::CStr::from_ptr(host.as_ptr()).to_string_lossy().into_owned()
+    }
+}
+
+/// The thread level that was given, by name.
+pub(crate) fn level_name() -> &'static str {
+    match LEVEL.load(Ordering::Relaxed) {
+        MPI_THREAD_FUNNELED => "MPI_THREAD_FUNNELED",
+        MPI_THREAD_SERIALIZED => "MPI_THREAD_SERIALIZED",
+        MPI_THREAD_MULTIPLE => "MPI_THREAD_MULTIPLE",
+        _ => "MPI_THREAD_SINGLE",
+    }
+}
+
 mpi! {
     fn MPI_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) on none {
         init(MPI_THREAD_SINGLE).map(drop)
@@ -50,6 +70,8 @@ mpi! {
 
     fn MPI_Finalize() on none {
         process::check()?;
+        // Before anything else: delete functions may still communicate (§11.2.4).
+        crate::attribute::clear(MPI_COMM_SELF.0, crate::comm::get(MPI_COMM_SELF)?)?;
         process::stop()
     }
 
@@ -113,11 +135,7 @@ mpi! {
 
     fn MPI_Get_processor_name(name: *mut c_char, resultlen: *mut c_int) on none {
         process::check()?;
-        let mut host = [0 as c_char; 256];
-        // SAFETY: the array is as long.
-        unsafe { libc::gethostname(host.as_mut_ptr(), host.len() - 1) };
-        // SAFETY: terminated: the last element is never written.
-        let host = unsafe { std::ffi::CStr::from_ptr(host.as_ptr()) }.to_string_lossy();
+        let host = host();
         // SAFETY: the caller's results, as long as the standard says.
         unsafe { give_string(&host, name, MPI_MAX_PROCESSOR_NAME as usize, resultlen) };
         Ok(())

@@ -1,11 +1,11 @@
 //! Error handlers: which object has which (MPI 5.0, §9.3). Handlers of the user's run with no lock held and the engine free.
 
-use crate::abi::*;
 use crate::comm;
-use crate::error::{Fail, Result, Target, fail};
+use crate::error::Target;
 use crate::handle::Table;
-use std::ffi::c_int;
+use crate::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `MPI_Comm_errhandler_function`; those of sessions, windows and files take their own handle in the same way.
 pub type Function = unsafe extern "C" fn(*mut usize, *mut c_int, ...);
@@ -31,7 +31,9 @@ pub struct User {
     /// What it calls.
     pub function: Function,
     /// By which handle it was attached: `MPI_Comm_get_errhandler` answers it.
-    pub handle: std::sync::atomic::AtomicUsize,
+    pub handle: AtomicUsize,
+    /// How often that handle was given out and not freed.
+    pub refs: AtomicUsize,
 }
 
 impl User {
@@ -104,4 +106,86 @@ pub fn of(target: Target) -> Handler {
     };
     own.or_else(|| comm::get(MPI_COMM_SELF).ok().map(|there| there.state().handler.clone()))
         .unwrap_or(Handler::Fatal)
+}
+
+/// Makes a handler of the user's.
+pub fn create(kind: Kind, function: Function) -> MPI_Errhandler {
+    let user = Arc::new(User { kind, function, handle: AtomicUsize::new(0), refs: AtomicUsize::new(1) });
+    let handle = HANDLERS.insert(Arc::clone(&user));
+    user.handle.store(handle, Ordering::Relaxed);
+    MPI_Errhandler(handle)
+}
+
+/// A handle for what is attached to an object: one more to be freed.
+#[must_use]
+pub fn handle_of(handler: &Handler) -> MPI_Errhandler {
+    match handler {
+        Handler::Fatal => MPI_ERRORS_ARE_FATAL,
+        Handler::Abort => MPI_ERRORS_ABORT,
+        Handler::Return => MPI_ERRORS_RETURN,
+        Handler::User(user) => {
+            let handle = user.handle.load(Ordering::Relaxed);
+            if HANDLERS.get(handle).is_some_and(|there| Arc::ptr_eq(there, user)) {
+                user.refs.fetch_add(1, Ordering::Relaxed);
+                return MPI_Errhandler(handle);
+            }
+            // Its handles were freed, and it lives on with the object.
+            let handle = HANDLERS.insert(Arc::clone(user));
+            user.handle.store(handle, Ordering::Relaxed);
+            user.refs.store(1, Ordering::Relaxed);
+            MPI_Errhandler(handle)
+        }
+    }
+}
+
+/// Frees a handle.
+///
+/// # Errors
+/// `MPI_ERR_ERRHANDLER`.
+pub fn free(handle: MPI_Errhandler) -> Result<()> {
+    if matches!(handle, MPI_ERRORS_ARE_FATAL | MPI_ERRORS_ABORT | MPI_ERRORS_RETURN) {
+        return Ok(());
+    }
+    let user = HANDLERS.get(handle.0).ok_or_else(|| invalid(handle))?;
+    if user.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        HANDLERS.remove(handle.0);
+    }
+    Ok(())
+}
+
+mpi! {
+    fn MPI_Comm_create_errhandler / MPI_Errhandler_create(function: Function, errhandler: *mut MPI_Errhandler) on none {
+        // SAFETY: the caller's result.
+        unsafe { errhandler.write(create(Kind::Comm, function)) };
+        Ok(())
+    }
+
+    fn MPI_Comm_set_errhandler / MPI_Errhandler_set(comm: MPI_Comm, errhandler: MPI_Errhandler) on comm {
+        let handler = Handler::of(errhandler, Kind::Comm)?;
+        comm::get(comm)?.state().handler = handler;
+        Ok(())
+    }
+
+    fn MPI_Comm_get_errhandler / MPI_Errhandler_get(comm: MPI_Comm, errhandler: *mut MPI_Errhandler) on comm {
+        let handle = handle_of(&comm::get(comm)?.state().handler);
+        // SAFETY: the caller's result.
+        unsafe { errhandler.write(handle) };
+        Ok(())
+    }
+
+    fn MPI_Comm_call_errhandler(comm: MPI_Comm, errorcode: c_int) on none {
+        comm::get(comm)?;
+        let error = fail(errorcode, "called by the program");
+        crate::error::raise("MPI_Comm_call_errhandler", comm.into(), error);
+        Ok(())
+    }
+
+    fn MPI_Errhandler_free(errhandler: *mut MPI_Errhandler) on none {
+        // SAFETY: the caller's handle.
+        unsafe {
+            free(*errhandler)?;
+            errhandler.write(MPI_ERRHANDLER_NULL);
+        }
+        Ok(())
+    }
 }

@@ -10,6 +10,12 @@
 #![allow(clippy::missing_safety_doc)] // the standard says what each pointer has to be
 
 pub mod abi;
+mod attribute;
+mod codes;
+mod construct;
+mod group;
+mod info;
+mod ulfm;
 mod collective;
 pub mod comm;
 pub mod completion;
