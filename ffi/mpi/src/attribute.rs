@@ -15,9 +15,8 @@ pub enum Kind {
     /// Communicators.
     Comm,
     /// Datatypes.
+    #[allow(dead_code)] // in a moment
     Type,
-    /// Windows.
-    Win,
 }
 
 type CopyFn =
@@ -127,7 +126,13 @@ fn deleted(key: &Keyval, object: usize, value: usize) -> Result<()> {
 ///
 /// # Errors
 /// `MPI_ERR_KEYVAL`; what the delete function answers.
-pub fn set(object: usize, at: &impl Cached, kind: Kind, number: c_int, value: *mut c_void) -> Result<()> {
+pub fn set(
+    object: usize,
+    at: &impl Cached,
+    kind: Kind,
+    number: c_int,
+    value: *mut c_void,
+) -> Result<()> {
     let key = keyval(number, kind)?;
     let value = value.expose_provenance();
     let before = at.attributes(|cache| cache.position(number).map(|at| cache.0[at].1));
@@ -183,7 +188,14 @@ pub fn copied(object: usize, at: &impl Cached) -> Result<Cache> {
                 let extra = std::ptr::with_exposed_provenance_mut(key.extra);
                 // SAFETY: the user's function, with what the standard says it gets.
                 let code = unsafe {
-                    function(object, key.number, extra, value, (&raw mut copy).cast(), &raw mut flag)
+                    function(
+                        object,
+                        key.number,
+                        extra,
+                        value,
+                        (&raw mut copy).cast(),
+                        &raw mut flag,
+                    )
                 };
                 if code != MPI_SUCCESS {
                     let text = format!("the copy function of key {} refused", key.number);
@@ -258,7 +270,12 @@ fn comm_set(comm: MPI_Comm, number: c_int, value: *mut c_void) -> Result<()> {
     set(comm.0, comm::get(comm)?, Kind::Comm, number, value)
 }
 
-unsafe fn comm_get(comm: MPI_Comm, number: c_int, value: *mut c_void, flag: *mut c_int) -> Result<()> {
+unsafe fn comm_get(
+    comm: MPI_Comm,
+    number: c_int,
+    value: *mut c_void,
+    flag: *mut c_int,
+) -> Result<()> {
     let there = comm::get(comm)?;
     let found = match predefined(number)? {
         Some(found) => Some(found),

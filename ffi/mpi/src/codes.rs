@@ -16,7 +16,8 @@ fn add(class: Option<c_int>) -> c_int {
 fn change(code: c_int, is_class: bool, change: impl FnOnce(&mut Added)) -> Result<()> {
     let what = if is_class { "class" } else { "code" };
     let mut all = added::all();
-    let index = code.checked_sub(MPI_ERR_LASTCODE + 1).and_then(|index| usize::try_from(index).ok());
+    let index =
+        code.checked_sub(MPI_ERR_LASTCODE + 1).and_then(|index| usize::try_from(index).ok());
     match index.and_then(|index| all.get_mut(index)) {
         Some(there) if !there.removed && (there.class == code || !is_class) => {
             change(there);

@@ -58,7 +58,8 @@ impl Comm {
     /// # Errors
     /// `MPI_ERR_ARG` when the core has no such communicator.
     pub fn new(engine: &Engine, core: CommHandle, handler: Handler, name: &str) -> Result<Comm> {
-        let state = State { handler, name: name.to_owned(), attributes: Cache::default(), info: None };
+        let state =
+            State { handler, name: name.to_owned(), attributes: Cache::default(), info: None };
         Ok(Comm {
             core,
             p2p: engine.point_to_point(core)?,

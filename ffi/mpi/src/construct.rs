@@ -51,9 +51,11 @@ pub fn create(
     let mut heritage = Some(heritage);
     process::wait(|inside| {
         let ended = inside.engine.test(task)?;
-        Some(ended.map_err(Fail::from).and_then(|output| {
-            born(inside, parent, output, heritage.take().unwrap_or_default())
-        }))
+        Some(
+            ended.map_err(Fail::from).and_then(|output| {
+                born(inside, parent, output, heritage.take().unwrap_or_default())
+            }),
+        )
     })
 }
 

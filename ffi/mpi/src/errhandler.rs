@@ -110,7 +110,8 @@ pub fn of(target: Target) -> Handler {
 
 /// Makes a handler of the user's.
 pub fn create(kind: Kind, function: Function) -> MPI_Errhandler {
-    let user = Arc::new(User { kind, function, handle: AtomicUsize::new(0), refs: AtomicUsize::new(1) });
+    let user =
+        Arc::new(User { kind, function, handle: AtomicUsize::new(0), refs: AtomicUsize::new(1) });
     let handle = HANDLERS.insert(Arc::clone(&user));
     user.handle.store(handle, Ordering::Relaxed);
     MPI_Errhandler(handle)

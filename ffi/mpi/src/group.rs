@@ -29,8 +29,8 @@ pub fn get(handle: MPI_Group) -> Result<Group> {
 }
 
 /// The handle of a Fortran handle.
-pub fn of_fortran(low: u32) -> Option<MPI_Group> {
-    GROUPS.of_fortran(low).map(MPI_Group)
+pub fn of_fortran(low: u32) -> Option<usize> {
+    GROUPS.of_fortran(low)
 }
 
 impl From<GroupError> for Fail {

@@ -17,8 +17,8 @@ pub fn adopt(pairs: Pairs) -> MPI_Info {
 }
 
 /// The handle of a Fortran handle.
-pub fn of_fortran(low: u32) -> Option<MPI_Info> {
-    INFOS.of_fortran(low).map(MPI_Info)
+pub fn of_fortran(low: u32) -> Option<usize> {
+    INFOS.of_fortran(low)
 }
 
 fn unknown(handle: MPI_Info) -> Fail {
@@ -84,7 +84,8 @@ unsafe fn key(key: *const c_char) -> Result<String> {
     // SAFETY: this function's contract.
     let key = unsafe { CStr::from_ptr(key) }.to_string_lossy().trim().to_owned();
     if key.is_empty() || key.len() >= MPI_MAX_INFO_KEY as usize {
-        let text = format!("a key of {} characters: 1 to {} are allowed", key.len(), MPI_MAX_INFO_KEY - 1);
+        let text =
+            format!("a key of {} characters: 1 to {} are allowed", key.len(), MPI_MAX_INFO_KEY - 1);
         return Err(fail(MPI_ERR_INFO_KEY, text));
     }
     Ok(key)
@@ -99,7 +100,11 @@ unsafe fn value(value: *const c_char) -> Result<String> {
     // SAFETY: this function's contract.
     let value = unsafe { CStr::from_ptr(value) }.to_string_lossy().trim().to_owned();
     if value.is_empty() || value.len() >= MPI_MAX_INFO_VAL as usize {
-        let text = format!("a value of {} characters: 1 to {} are allowed", value.len(), MPI_MAX_INFO_VAL - 1);
+        let text = format!(
+            "a value of {} characters: 1 to {} are allowed",
+            value.len(),
+            MPI_MAX_INFO_VAL - 1
+        );
         return Err(fail(MPI_ERR_INFO_VALUE, text));
     }
     Ok(value)

@@ -12,19 +12,19 @@
 pub mod abi;
 mod attribute;
 mod codes;
-mod construct;
-mod group;
-mod info;
-mod ulfm;
 mod collective;
 pub mod comm;
 pub mod completion;
+mod construct;
 pub mod count;
 pub mod data;
 pub mod environment;
 pub mod errhandler;
 pub mod error;
+mod fortran;
+mod group;
 pub mod handle;
+mod info;
 mod op;
 pub mod p2p;
 pub mod prelude;
@@ -33,6 +33,7 @@ pub mod process;
 pub mod request;
 pub mod status;
 mod stubs;
+mod ulfm;
 
 /// Defines functions of the ABI.
 ///

@@ -48,6 +48,11 @@ impl User {
 
 static OPS: Table<User> = Table::new();
 
+/// The handle of a Fortran handle.
+pub fn of_fortran(low: u32) -> Option<usize> {
+    OPS.of_fortran(low)
+}
+
 /// The operations that have a handle of their own.
 fn predefined(op: MPI_Op) -> Option<Op> {
     Some(match op {

@@ -59,7 +59,7 @@ fn target(function: &Function) -> (String, String) {
         if let Some(variant) = variant {
             let mut text = String::new();
             for (index, kind) in parameters.iter().enumerate() {
-                let _ = write!(text, "_{index}: {kind}, ");
+                let _ = write!(text, "_arg{index}: {kind}, ");
             }
             let _ = write!(text, "on: crate::abi::{kind}");
             return (text, format!("crate::error::Target::{variant}(on)"));
@@ -91,7 +91,9 @@ mod tests {
                 && text.contains("export_name = \"PMPI_Foo\"")
         );
         assert!(
-            text.contains("(_0: usize, _1: c_int, _2: usize, on: crate::abi::MPI_Comm) -> c_int"),
+            text.contains(
+                "(_arg0: usize, _arg1: c_int, _arg2: usize, on: crate::abi::MPI_Comm) -> c_int"
+            ),
             "{text}"
         );
         assert!(
