@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::{comm, errhandler, group, info, op, p2p};
 
 macro_rules! conversions {
-    ($($ty:ident $null:ident [$c2f:literal $f2c:literal $toint:literal $fromint:literal] = $find:expr;)*) => {$(
+    ($($ty:ident $null:ident [$c2f:ident $f2c:ident $toint:ident $fromint:ident] = $find:expr;)*) => {$(
         const _: () = {
             fn to(handle: $ty) -> c_int {
                 handle.0 as u32 as c_int
@@ -26,14 +26,14 @@ macro_rules! conversions {
             conversions! { @export from c_int => $ty [$f2c $fromint] }
         };
     )*};
-    (@export $function:ident $from:ty => $to:ty [$($name:literal)*]) => {$(
+    (@export $function:ident $from:ty => $to:ty [$($name:ident)*]) => {$(
         const _: () = {
-            #[unsafe(export_name = $name)]
+            #[unsafe(export_name = stringify!($name))]
             extern "C" fn plain(given: $from) -> $to {
                 $function(given)
             }
 
-            #[unsafe(export_name = concat!("P", $name))]
+            #[unsafe(export_name = concat!("P", stringify!($name)))]
             extern "C" fn profiled(given: $from) -> $to {
                 $function(given)
             }
@@ -41,34 +41,25 @@ macro_rules! conversions {
     )*};
 }
 
-// defines: MPI_Comm_c2f MPI_Comm_f2c MPI_Comm_toint MPI_Comm_fromint
-// defines: MPI_Group_c2f MPI_Group_f2c MPI_Group_toint MPI_Group_fromint
-// defines: MPI_Info_c2f MPI_Info_f2c MPI_Info_toint MPI_Info_fromint
-// defines: MPI_Errhandler_c2f MPI_Errhandler_f2c MPI_Errhandler_toint MPI_Errhandler_fromint
-// defines: MPI_Op_c2f MPI_Op_f2c MPI_Op_toint MPI_Op_fromint
-// defines: MPI_Message_c2f MPI_Message_f2c MPI_Message_toint MPI_Message_fromint
-// defines: MPI_Request_c2f MPI_Request_f2c MPI_Request_toint MPI_Request_fromint
-// defines: MPI_Win_c2f MPI_Win_f2c MPI_Win_toint MPI_Win_fromint
-// defines: MPI_File_c2f MPI_File_f2c MPI_File_toint MPI_File_fromint
 conversions! {
-    MPI_Comm MPI_COMM_NULL ["MPI_Comm_c2f" "MPI_Comm_f2c" "MPI_Comm_toint" "MPI_Comm_fromint"]
+    MPI_Comm MPI_COMM_NULL [MPI_Comm_c2f MPI_Comm_f2c MPI_Comm_toint MPI_Comm_fromint]
         = |low| comm::COMMS.of_fortran(low);
-    MPI_Group MPI_GROUP_NULL ["MPI_Group_c2f" "MPI_Group_f2c" "MPI_Group_toint" "MPI_Group_fromint"]
+    MPI_Group MPI_GROUP_NULL [MPI_Group_c2f MPI_Group_f2c MPI_Group_toint MPI_Group_fromint]
         = group::of_fortran;
-    MPI_Info MPI_INFO_NULL ["MPI_Info_c2f" "MPI_Info_f2c" "MPI_Info_toint" "MPI_Info_fromint"]
+    MPI_Info MPI_INFO_NULL [MPI_Info_c2f MPI_Info_f2c MPI_Info_toint MPI_Info_fromint]
         = info::of_fortran;
-    MPI_Errhandler MPI_ERRHANDLER_NULL ["MPI_Errhandler_c2f" "MPI_Errhandler_f2c" "MPI_Errhandler_toint" "MPI_Errhandler_fromint"]
+    MPI_Errhandler MPI_ERRHANDLER_NULL [MPI_Errhandler_c2f MPI_Errhandler_f2c MPI_Errhandler_toint MPI_Errhandler_fromint]
         = |low| errhandler::HANDLERS.of_fortran(low);
-    MPI_Op MPI_OP_NULL ["MPI_Op_c2f" "MPI_Op_f2c" "MPI_Op_toint" "MPI_Op_fromint"]
+    MPI_Op MPI_OP_NULL [MPI_Op_c2f MPI_Op_f2c MPI_Op_toint MPI_Op_fromint]
         = op::of_fortran;
-    MPI_Message MPI_MESSAGE_NULL ["MPI_Message_c2f" "MPI_Message_f2c" "MPI_Message_toint" "MPI_Message_fromint"]
+    MPI_Message MPI_MESSAGE_NULL [MPI_Message_c2f MPI_Message_f2c MPI_Message_toint MPI_Message_fromint]
         = |low| p2p::MESSAGES.of_fortran(low);
-    MPI_Request MPI_REQUEST_NULL ["MPI_Request_c2f" "MPI_Request_f2c" "MPI_Request_toint" "MPI_Request_fromint"]
+    MPI_Request MPI_REQUEST_NULL [MPI_Request_c2f MPI_Request_f2c MPI_Request_toint MPI_Request_fromint]
         = |low| process::enter().ok()?.requests.of_fortran(low).map(|request| request.0);
     // There are no windows and no files yet, but their null handles.
-    MPI_Win MPI_WIN_NULL ["MPI_Win_c2f" "MPI_Win_f2c" "MPI_Win_toint" "MPI_Win_fromint"]
+    MPI_Win MPI_WIN_NULL [MPI_Win_c2f MPI_Win_f2c MPI_Win_toint MPI_Win_fromint]
         = |_| None;
-    MPI_File MPI_FILE_NULL ["MPI_File_c2f" "MPI_File_f2c" "MPI_File_toint" "MPI_File_fromint"]
+    MPI_File MPI_FILE_NULL [MPI_File_c2f MPI_File_f2c MPI_File_toint MPI_File_fromint]
         = |_| None;
 }
 
