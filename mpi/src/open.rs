@@ -176,6 +176,7 @@ fn ofi(job: &Job) -> Result<Vec<Ofi>> {
         job: job.id().to_owned(),
         include: params.list("btl_ofi_provider_include").to_vec(),
         exclude: params.list("btl_ofi_provider_exclude").to_vec(),
+        refused_too: params.flag("btl_ofi_refused_too"),
         domains: params.list("btl_ofi_domain_include").to_vec(),
         rails: params.number("btl_ofi_rails") as usize,
         eager: params.number("btl_ofi_frame_size") as usize,

@@ -102,6 +102,24 @@ fn kills_at_random_moments_over_ofi() {
     }
 }
 
+/// The demo: one of four is killed in the middle of large transfers, the rest revoke, agree, shrink and go on bit-exactly.
+#[test]
+fn three_of_four_recover_over_ofi() {
+    if !has_libfabric("three_of_four_recover_over_ofi") {
+        return;
+    }
+    let job = Job { ranks: 4, parameters: OFI, program: "survive", arguments: &[], tcp_from: None };
+    let output = job.run();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let survivors: Vec<&str> = text.lines().filter(|line| line.starts_with("survivor ")).collect();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(survivors.len(), 3, "{text}\n{errors}");
+    for line in survivors {
+        assert!(line.contains(" wrong_words=0"), "{line}");
+        assert!(!line.contains(" bytes_after=0"), "nothing moved after the recovery: {line}");
+    }
+}
+
 #[test]
 fn a_missing_libfabric_is_told_or_gone_on_without() {
     let missing = |btl: &str| {
@@ -114,6 +132,41 @@ fn a_missing_libfabric_is_told_or_gone_on_without() {
     assert!(text.contains("ofi: no ") || text.contains("ofi: no libfabric"), "{text}");
     let output = missing("self,ofi,tcp");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What ends a job that asks for something of libfabric that cannot be had.
+fn refusal(parameters: &[&str], library: Option<&str>) -> String {
+    let mut all = vec!["btl", "self,ofi", "btl_ofi_domain_include", "lo"];
+    all.extend(parameters);
+    let arguments = ["mistakes"];
+    let job = Job {
+        ranks: 2,
+        parameters: &all,
+        program: "scenarios",
+        arguments: &arguments,
+        tcp_from: None,
+    };
+    let environment: Vec<_> = library.map(|name| ("IRONWEAVE_OFI_LIB", name)).into_iter().collect();
+    let output = job.run_with(&environment);
+    assert!(!output.status.success(), "{parameters:?} {library:?} is taken");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn what_libfabric_cannot_do_is_told_in_words() {
+    if !has_libfabric("what_libfabric_cannot_do_is_told_in_words") {
+        return;
+    }
+    let words = refusal(&["btl_ofi_provider_include", "udp"], None);
+    assert!(words.contains("ofi: udp;ofi_rxd is refused: what a dead or stopped peer"), "{words}");
+    let words = refusal(&["btl_ofi_provider_include", "nothing"], None);
+    assert!(words.contains("ofi: no provider is left of nothing"), "{words}");
+    let words = refusal(&[], Some("libc.so.6"));
+    assert!(words.contains("ofi: no libfabric: ") && words.contains("fi_version"), "{words}");
+    let words = refusal(&[], Some("/no/such/libfabric.so.1"));
+    assert!(words.contains("ofi: no libfabric: /no/such/libfabric.so.1"), "{words}");
+    let words = refusal(&["btl_ofi_window", "64k"], None);
+    assert!(words.contains("the window must hold two frames"), "{words}");
 }
 
 #[test]

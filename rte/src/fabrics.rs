@@ -1,6 +1,6 @@
 //! What libfabric offers on this machine, for `ironweave info` and `ironweave doctor`. Asks the library, opens no device.
 
-use ironweave_ffi::ofi::{Ofi, OfiError};
+use ironweave_ffi::ofi::{Ofi, OfiError, Standing, standing};
 use std::path::PathBuf;
 
 /// A provider and where it works.
@@ -8,8 +8,12 @@ use std::path::PathBuf;
 pub struct Provider {
     /// libfabric's name for it.
     pub name: String,
+    /// Its own version, major and minor.
+    pub version: (u32, u32),
     /// Its domains: devices, interfaces.
     pub domains: Vec<String>,
+    /// Whether jobs use it.
+    pub standing: Standing,
 }
 
 /// The library and its providers of reliable datagrams, in the library's order.
@@ -34,7 +38,8 @@ pub fn fabrics() -> Result<Fabrics, OfiError> {
     for way in ofi.offers("")? {
         let (name, domain) = (way.provider(), way.domain());
         let at = providers.iter().position(|known| known.name == name).unwrap_or_else(|| {
-            providers.push(Provider { name, domains: Vec::new() });
+            let (version, standing) = (way.provider_version(), standing(&name));
+            providers.push(Provider { name, version, domains: Vec::new(), standing });
             providers.len() - 1
         });
         if !providers[at].domains.contains(&domain) {
@@ -44,16 +49,38 @@ pub fn fabrics() -> Result<Fabrics, OfiError> {
     Ok(Fabrics { version: ofi.version(), path: ofi.path(), providers })
 }
 
+impl Fabrics {
+    /// The provider that a job takes when none is named: the library's first that is trusted.
+    #[must_use]
+    pub fn taken(&self) -> Option<&Provider> {
+        self.providers.iter().find(|provider| provider.standing == Standing::Default)
+    }
+}
+
+impl Provider {
+    /// Whether jobs use it, and if not why, in words.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        match self.standing {
+            Standing::Default => String::from("used where ofi is"),
+            Standing::Named => String::from("used where btl_ofi_provider_include names it"),
+            Standing::Refused(why) => format!("refused: {why}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Provider { name, version, domains, .. } = self;
+        write!(f, "{name} {}.{} on {}", version.0, version.1, domains.join(", "))
+    }
+}
+
 impl std::fmt::Display for Fabrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "libfabric {}.{} ({}): ", self.version.0, self.version.1, self.path.display())?;
+        write!(f, "libfabric {}.{} ({})", self.version.0, self.version.1, self.path.display())?;
         if self.providers.is_empty() {
-            return f.write_str("no provider of reliable datagrams");
-        }
-        for (at, Provider { name, domains }) in self.providers.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "; " };
-            let name = name.replace(';', "+"); // as people read a list
-            write!(f, "{comma}{name} on {}", domains.join(", "))?;
+            return f.write_str(": no provider of reliable datagrams");
         }
         Ok(())
     }
@@ -68,14 +95,17 @@ mod tests {
         let fabrics = Fabrics {
             version: (1, 17),
             path: "/lib/libfabric.so.1".into(),
-            providers: vec![
-                Provider { name: "tcp;ofi_rxm".into(), domains: vec!["eth0".into(), "lo".into()] },
-                Provider { name: "shm".into(), domains: vec!["shm".into()] },
-            ],
+            providers: vec![provider("shm", &["shm"]), provider("tcp;ofi_rxm", &["eth0", "lo"])],
         };
-        assert_eq!(
-            fabrics.to_string(),
-            "libfabric 1.17 (/lib/libfabric.so.1): tcp+ofi_rxm on eth0, lo; shm on shm"
-        );
+        assert_eq!(fabrics.to_string(), "libfabric 1.17 (/lib/libfabric.so.1)");
+        let taken = fabrics.taken().expect("tcp is trusted");
+        assert_eq!(taken.to_string(), "tcp;ofi_rxm 117.0 on eth0, lo");
+        assert_eq!(taken.verdict(), "used where ofi is");
+        assert!(fabrics.providers[0].verdict().starts_with("refused: a process that is killed"));
+    }
+
+    fn provider(name: &str, domains: &[&str]) -> Provider {
+        let domains = domains.iter().map(|&domain| domain.to_owned()).collect();
+        Provider { name: name.into(), version: (117, 0), domains, standing: standing(name) }
     }
 }

@@ -17,7 +17,12 @@ pub fn text(params: &Params) -> String {
     let _ =
         writeln!(out, "  launchers ironweave run; PMI-1: mpiexec (Hydra, Intel), srun --mpi=pmi2");
     match fabrics() {
-        Ok(fabrics) => drop(writeln!(out, "  ofi       {fabrics}")),
+        Ok(fabrics) => {
+            let _ = writeln!(out, "  ofi       {fabrics}");
+            for provider in &fabrics.providers {
+                let _ = writeln!(out, "            {provider}: {}", provider.verdict());
+            }
+        }
         Err(why) => drop(writeln!(out, "  ofi       not usable: {why}")),
     }
     let placement::Cores { sets, order } = placement::cores();
@@ -78,6 +83,8 @@ pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Valu
                 .iter()
                 .map(|provider| serde_json::json!({
                     "name": provider.name,
+                    "version": format!("{}.{}", provider.version.0, provider.version.1),
+                    "verdict": provider.verdict(),
                     "domains": provider.domains,
                 }))
                 .collect::<Vec<_>>(),

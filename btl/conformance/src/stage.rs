@@ -191,8 +191,10 @@ impl<H: Harness> Stage<H> {
     /// Turns until `done`.
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         doing(what);
-        self.deadline = Instant::now() + patience();
+        let end = Instant::now() + patience();
+        self.deadline = end;
         while !done(self) {
+            self.deadline = end; // questions asked meanwhile have deadlines of their own
             self.turn();
         }
     }

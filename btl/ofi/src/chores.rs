@@ -84,8 +84,9 @@ impl Ofi {
             if credits == 0 {
                 return false; // a frame took them along
             }
-            let message = Prefix::new(Kind::Credit, 0, credits, 0, ep.theirs);
+            let message = Prefix::new(Kind::Credit, 0, credits, ep.credits_out, ep.theirs);
             if inject < PREFIX {
+                ep.credits_out = ep.credits_out.wrapping_add(1);
                 let message = message.as_bytes().to_vec();
                 let until = Instant::now() + Duration::from_secs(3600);
                 controls.push_back(Control {
@@ -99,7 +100,10 @@ impl Ofi {
                 return false;
             }
             match port.inject(ep.to, message.as_bytes()) {
-                Ok(()) => false,
+                Ok(()) => {
+                    ep.credits_out = ep.credits_out.wrapping_add(1);
+                    false
+                }
                 Err(error) => {
                     ep.owe(credits);
                     troubles.push((ep.token, judge(Place::Call, error)));

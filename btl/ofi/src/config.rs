@@ -1,8 +1,7 @@
 //! What a rail is opened with, and which providers and domains become rails.
 
-use crate::provider::Provider;
 use ironweave_btl::Peer;
-use ironweave_ffi::ofi::{Info, Ofi as Library, OfiError};
+use ironweave_ffi::ofi::{Info, Ofi as Library, OfiError, Standing, standing};
 use std::time::Duration;
 
 /// How libfabric is used.
@@ -21,6 +20,8 @@ pub struct OfiConfig {
     pub include: Vec<String>,
     /// Providers never to take.
     pub exclude: Vec<String>,
+    /// Also those that were seen to break (see [`standing`]), where `include` names them.
+    pub refused_too: bool,
     /// Domains (`mlx5_0`, `eth0`) or fabrics (`127.0.0.1/32`) to use; empty: all, loopback only when there is no other.
     pub domains: Vec<String>,
     /// At most so many domains become rails.
@@ -50,6 +51,7 @@ impl Default for OfiConfig {
             library: None,
             include: Vec::new(),
             exclude: Vec::new(),
+            refused_too: false,
             domains: Vec::new(),
             rails: 4,
             eager: 64 << 10,
@@ -93,6 +95,14 @@ pub enum OpenError {
         /// Of the configuration.
         domains: Vec<String>,
     },
+    /// All that is left is known to break.
+    #[error("ofi: {provider} is refused: {why} (btl_ofi_refused_too takes it all the same)")]
+    Refused {
+        /// Which provider.
+        provider: String,
+        /// What was seen.
+        why: &'static str,
+    },
     /// The kernel has no randomness to give.
     #[error("ofi: getrandom: {0}")]
     Random(rustix::io::Errno),
@@ -115,7 +125,10 @@ pub(crate) fn choose(
             offers.extend(library.offers(name)?);
         }
     }
-    let (ways, offered) = sift(offers, config);
+    let Sifted { ways, offered, refused } = sift(offers, config);
+    if let (true, Some((provider, why))) = (ways.is_empty(), refused) {
+        return Err(OpenError::Refused { provider, why });
+    }
     if ways.is_empty() {
         return Err(OpenError::Nothing {
             offered,
@@ -132,18 +145,33 @@ fn named(list: &[String], provider: &str) -> bool {
     list.iter().any(|name| name == provider || name == core)
 }
 
-fn sift(offers: Vec<Info>, config: &OfiConfig) -> (Vec<Info>, String) {
+/// What is left of a library's offers.
+struct Sifted {
+    ways: Vec<Info>,
+    /// The names of all.
+    offered: String,
+    /// One that was asked for and is refused, and why.
+    refused: Option<(String, &'static str)>,
+}
+
+fn sift(offers: Vec<Info>, config: &OfiConfig) -> Sifted {
+    let mut refused = None;
     let mut names: Vec<String> = offers.iter().map(Info::provider).collect();
     names.dedup();
     let offered = if names.is_empty() { String::from("nothing") } else { names.join(", ") };
     let mut ways: Vec<Info> = Vec::new();
     for info in offers {
         let provider = info.provider();
+        let standing = standing(&provider);
         let wanted = match config.include.is_empty() {
-            true => Provider::of(&provider).by_default,
+            true => standing == Standing::Default,
             false => named(&config.include, &provider),
         };
         if !wanted || named(&config.exclude, &provider) {
+            continue;
+        }
+        if let (Standing::Refused(why), false) = (standing, config.refused_too) {
+            refused.get_or_insert((provider, why));
             continue;
         }
         let here = |name: &String| *name == info.domain() || *name == info.fabric();
@@ -152,7 +180,9 @@ fn sift(offers: Vec<Info>, config: &OfiConfig) -> (Vec<Info>, String) {
         }
         ways.push(info);
     }
-    let Some(provider) = ways.first().map(Info::provider) else { return (ways, offered) };
+    let Some(provider) = ways.first().map(Info::provider) else {
+        return Sifted { ways, offered, refused };
+    };
     ways.retain(|way| way.provider() == provider);
     // One rail for each domain: IPv4 before IPv6 (link-local addresses do not reach far), then as they come.
     ways.sort_by_key(|way| way.ip_version());
@@ -167,5 +197,5 @@ fn sift(offers: Vec<Info>, config: &OfiConfig) -> (Vec<Info>, String) {
         ways.retain(|way| !loopback(way));
     }
     ways.truncate(config.rails.max(1));
-    (ways, offered)
+    Sifted { ways, offered, refused }
 }

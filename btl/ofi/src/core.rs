@@ -212,6 +212,16 @@ impl Core {
             self.come_up(peer, sink);
         }
         let Some((_, ep)) = self.live(token) else { return };
+        let number = prefix.number.get();
+        let fresh = match kind {
+            Kind::Data => ep.is_new_frame(number),
+            Kind::Credit => ep.is_new_credit(number),
+            _ => true, // saying it again changes nothing
+        };
+        if !fresh {
+            self.counters.rejected.add(1); // udp;ofi_rxd delivers messages twice when packets are lost
+            return;
+        }
         if !ep.give_back(prefix.credits.get()) {
             self.failing.push((token, Fault::rail(peer, Cause::Malformed("credits"))));
             return;

@@ -6,7 +6,7 @@
 use crate::wire::{UNIT, cost};
 use ironweave_btl::EndpointState;
 use ironweave_ffi::ofi::{FiAddr, Slot};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 /// How far the greeting is.
@@ -54,6 +54,10 @@ pub(crate) struct Endpoint {
     /// Number of the next frame to send, and of the next to come.
     pub next_out: u32,
     pub next_in: u32,
+    /// The same of messages of credits alone; of those to come, numbers that came before their turn.
+    pub credits_out: u32,
+    credits_in: u32,
+    early_credits: BTreeSet<u32>,
     /// Units sent that the peer did not give back.
     pub unread: u32,
     /// Units read that we did not give back.
@@ -85,6 +89,9 @@ impl Endpoint {
             known: false,
             next_out: 0,
             next_in: 0,
+            credits_out: 0,
+            credits_in: 0,
+            early_credits: BTreeSet::new(),
             unread: 0,
             owed: 0,
             flying: 0,
@@ -142,6 +149,27 @@ impl Endpoint {
         before < window / 4 && self.owed >= window / 4
     }
 
+    /// Whether a frame of that number did not come before.
+    #[inline]
+    pub(crate) fn is_new_frame(&self, number: u32) -> bool {
+        number == self.next_in || (ahead(self.next_in, number) && !self.early.contains_key(&number))
+    }
+
+    /// Whether credits of that number did not come before; notes that they did now.
+    #[inline]
+    pub(crate) fn is_new_credit(&mut self, number: u32) -> bool {
+        if number != self.credits_in {
+            // Each gives back a quarter of the window, so there are never many on their way.
+            let few = self.early_credits.len() < 64;
+            return few && ahead(self.credits_in, number) && self.early_credits.insert(number);
+        }
+        self.credits_in = number.wrapping_add(1);
+        while !self.early_credits.is_empty() && self.early_credits.remove(&self.credits_in) {
+            self.credits_in = self.credits_in.wrapping_add(1);
+        }
+        true
+    }
+
     /// Keeps a frame until its turn comes; the error says how the peer broke the rules.
     pub(crate) fn stash(
         &mut self,
@@ -149,9 +177,7 @@ impl Endpoint {
         message: &[u8],
         window: u32,
     ) -> Result<(), &'static str> {
-        if number.wrapping_sub(self.next_in) > u32::MAX / 2 || self.early.contains_key(&number) {
-            return Err("a frame came twice");
-        }
+        debug_assert!(self.is_new_frame(number), "frame {number} twice");
         let cost = cost(message.len());
         if self.early_cost + cost > window {
             return Err("more frames than there was room for");
@@ -185,6 +211,12 @@ impl Endpoint {
     pub(crate) fn owe(&mut self, units: u16) {
         self.owed += u32::from(units);
     }
+}
+
+/// Whether `number` is still to come where `next` is the next; numbers wrap.
+#[inline]
+fn ahead(next: u32, number: u32) -> bool {
+    (1..=u32::MAX / 2).contains(&number.wrapping_sub(next))
 }
 
 /// A window of `bytes` in units.
@@ -227,8 +259,9 @@ mod tests {
         let window = window_units(64 << 10);
         assert_eq!(ep.stash(2, b"two", window), Ok(()));
         assert_eq!(ep.stash(1, b"one", window), Ok(()));
-        assert!(ep.stash(2, b"two", window).is_err(), "twice");
-        assert!(ep.stash(u32::MAX, b"old", window).is_err(), "of the past");
+        assert!(!ep.is_new_frame(2), "twice");
+        assert!(!ep.is_new_frame(u32::MAX), "of the past");
+        assert!(ep.is_new_frame(0) && ep.is_new_frame(3));
         assert!(ep.stash(3, &[0; 64 << 10], window).is_err(), "too much");
         assert_eq!(ep.take_stashed(), None);
         ep.count_in(3, window);
@@ -236,6 +269,18 @@ mod tests {
         ep.count_in(3, window);
         assert_eq!(ep.take_stashed().as_deref(), Some(&b"two"[..]));
         assert_eq!((ep.take_stashed(), ep.early_cost), (None, 0));
+    }
+
+    #[test]
+    fn credits_count_once_in_any_order() {
+        let mut ep = endpoint();
+        let counted: Vec<bool> =
+            [1, 0, 0, 1, 2, 5, 5, 3, 4, 4, 6].map(|number| ep.is_new_credit(number)).to_vec();
+        let right = [true, true, false, false, true, true, false, true, true, false, true];
+        assert_eq!(counted, right);
+        assert!(ep.early_credits.is_empty() && ep.credits_in == 7);
+        let many = (0..1000).filter(|n| ep.is_new_credit(100 + 2 * n)).count();
+        assert_eq!(many, 64, "a peer cannot make us remember more");
     }
 
     #[test]

@@ -15,8 +15,6 @@ pub struct Provider {
     pub name: &'static str,
     /// It drives a fabric device, not the system's sockets or memory.
     pub hardware: bool,
-    /// Taken without being asked for by name.
-    pub by_default: bool,
     /// Reads of peers' memory are worth having, and safe to have: a source that is deregistered is out of its reach.
     pub get: bool,
     /// An endpoint may be closed with operations under way.
@@ -30,6 +28,9 @@ pub struct Provider {
     pub one_piece: usize,
     /// Its completion queues can be waited on. Asking shm of 1.17 is not harmless: it closes badly after it said no.
     pub waits: bool,
+    /// Its sends must be over when their buffers are free: sockets keeps completions that a peer has to confirm in one
+    /// list, where those of a dead peer hold up all others for ever.
+    pub early_completions: bool,
     /// Its endpoints are files in /dev/shm, named by their address, that a killed process leaves there.
     pub files: bool,
     /// Rough one-way latency in nanoseconds.
@@ -41,13 +42,13 @@ pub struct Provider {
 const DEVICE: Provider = Provider {
     name: "",
     hardware: true,
-    by_default: true,
     get: true,
     close_busy: false,
     remove: false,
     multi_recv: true,
     one_piece: usize::MAX,
     waits: true,
+    early_completions: false,
     files: false,
     latency_ns: 2_000,
     bandwidth_mbs: 12_500,
@@ -55,7 +56,6 @@ const DEVICE: Provider = Provider {
 
 const SOCKETS: Provider = Provider {
     hardware: false,
-    by_default: false,
     get: false,
     close_busy: true,
     latency_ns: 12_000,
@@ -71,19 +71,13 @@ const PROVIDERS: &[Provider] = &[
     Provider { name: "psm2", ..DEVICE },
     Provider { name: "opx", ..DEVICE },
     Provider { name: "verbs", ..DEVICE },
-    Provider {
-        name: "tcp",
-        by_default: true,
-        get: true,
-        latency_ns: 5_000,
-        bandwidth_mbs: 5_000,
-        ..SOCKETS
-    },
+    Provider { name: "tcp", get: true, latency_ns: 5_000, bandwidth_mbs: 5_000, ..SOCKETS },
     Provider { name: "net", latency_ns: 5_000, bandwidth_mbs: 5_000, ..SOCKETS },
-    Provider { name: "udp", latency_ns: 20_000, bandwidth_mbs: 500, ..SOCKETS },
-    Provider { name: "sockets", ..SOCKETS },
+    Provider { name: "udp", multi_recv: false, latency_ns: 20_000, bandwidth_mbs: 500, ..SOCKETS },
+    Provider { name: "sockets", early_completions: true, ..SOCKETS },
     Provider {
         name: "shm",
+        one_piece: 4096,
         files: true,
         waits: false,
         close_busy: false,
@@ -93,6 +87,7 @@ const PROVIDERS: &[Provider] = &[
     },
     Provider {
         name: "sm2",
+        one_piece: 4096,
         files: true,
         waits: false,
         close_busy: false,
@@ -101,8 +96,8 @@ const PROVIDERS: &[Provider] = &[
         ..SOCKETS
     },
     // Over other providers, or over all devices of a host at once: one of ours would hide several.
-    Provider { name: "lnx", by_default: false, get: false, ..DEVICE },
-    Provider { name: "ofi_mrail", by_default: false, get: false, ..DEVICE },
+    Provider { name: "lnx", get: false, ..DEVICE },
+    Provider { name: "ofi_mrail", get: false, ..DEVICE },
 ];
 
 impl Provider {

@@ -96,6 +96,7 @@ impl Ofi {
             peers: config.peers,
             waitable: config.waitable && provider.waits,
             close_busy: provider.close_busy,
+            early_completions: provider.early_completions,
         };
         let (name, domain) = (info.provider(), info.domain());
         let failed =

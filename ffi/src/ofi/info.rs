@@ -195,6 +195,13 @@ impl Info {
         text(self.fabric_attr().prov_name)
     }
 
+    /// The provider's own version, major and minor.
+    #[must_use]
+    pub fn provider_version(&self) -> (u32, u32) {
+        let version = self.fabric_attr().prov_version;
+        (version >> 16, version & 0xffff)
+    }
+
     /// The fabric's name: a network, a device's port.
     #[must_use]
     pub fn fabric(&self) -> String {

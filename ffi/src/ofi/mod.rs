@@ -19,10 +19,12 @@ mod info;
 mod memory;
 mod port;
 mod raw;
+mod standing;
 
 pub use errno::Errno;
 pub use info::{Info, Wanted};
 pub use port::{Event, FiAddr, Options, Port, Registration, Remote, Slot, Work};
+pub use standing::{Standing, standing};
 
 use crate::library::{Library, LibraryError};
 use std::ffi::{CStr, c_char, c_int};

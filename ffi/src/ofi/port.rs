@@ -42,6 +42,9 @@ pub struct Options {
     pub waitable: bool,
     /// The endpoint may be closed with operations under way; some providers crash then.
     pub close_busy: bool,
+    /// Sends are over when their buffers are free again, rather than when the peer has them. Otherwise what the
+    /// provider promises by itself.
+    pub early_completions: bool,
 }
 
 /// A buffer of the port that its holder may fill. Not to be copied: it is given up to a send or a read.
@@ -277,6 +280,10 @@ impl Port {
             };
             called("fi_control(FI_GETWAIT)", returned)?;
         }
+        if options.early_completions {
+            // SAFETY: `info` is this port's own, its attributes are there (invariant of `Info`).
+            unsafe { (*(*info.raw()).tx_attr).op_flags = raw::INJECT_COMPLETE };
+        }
         let mut ep = null_mut();
         // SAFETY: see above.
         let returned = unsafe {
@@ -306,8 +313,8 @@ impl Port {
                 );
                 called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)
             };
-            // The option belongs before: but shm (1.17, 1.22) has no place for it until it is enabled, and crashes.
-            let late = info.provider() == "shm";
+            // The option belongs before: but shm and sm2 have no place for it until they are enabled, and crash.
+            let late = ["shm", "sm2"].contains(&&*info.provider());
             if !late {
                 set_least()?;
             }

@@ -35,6 +35,8 @@ pub const SEND: u64 = 1 << 11;
 pub const TRANSMIT: u64 = SEND;
 pub const REMOTE_READ: u64 = 1 << 12;
 pub const MULTI_RECV: u64 = 1 << 16;
+/// `FI_INJECT_COMPLETE`: a send is over when its buffer may be used again.
+pub const INJECT_COMPLETE: u64 = 1 << 26;
 /// `FI_ORDER_SAS`: sends after sends arrive in their order.
 pub const ORDER_SAS: u64 = 1 << 8;
 // Modes: what the application does for the provider.

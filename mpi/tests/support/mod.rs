@@ -43,6 +43,11 @@ pub struct Job<'a> {
 impl Job<'_> {
     /// Runs it; gives its output when it ended in time, a watchdog's dump otherwise.
     pub fn run(&self) -> Output {
+        self.run_with(&[])
+    }
+
+    /// As `run`, with these variables in its environment.
+    pub fn run_with(&self, environment: &[(&str, &str)]) -> Output {
         let mut command = Command::new(programs().join("ironweave"));
         command.args(["run", "-n", &self.ranks.to_string()]);
         for parameter in self.parameters.chunks(2) {
@@ -60,6 +65,7 @@ btl=self,tcp
         command.arg(programs().join("examples").join(self.program)).args(self.arguments);
         // Ranks that wait in vain say what they wait for, well before this test gives up on them.
         command.env("IRONWEAVE_WATCHDOG", "40");
+        command.envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the launcher starts");
         let since = Instant::now();

@@ -4,6 +4,7 @@ use super::{Finding, Level};
 use crate::launch::placement;
 use crate::liveness::{Liveness, LivenessWriter};
 use crate::params::sources;
+use ironweave_ffi::ofi::Standing;
 use ironweave_ffi::probe::{self, probe};
 use ironweave_ffi::system;
 use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
@@ -257,20 +258,28 @@ pub(super) fn interfaces() -> Vec<Finding> {
     findings
 }
 
-pub(super) fn ofi() -> Finding {
-    match crate::fabrics::fabrics() {
-        Ok(fabrics) if !fabrics.providers.is_empty() => Finding::new(
+pub(super) fn ofi() -> Vec<Finding> {
+    let fabrics = match crate::fabrics::fabrics() {
+        Ok(fabrics) => fabrics,
+        Err(error) => {
+            let words = format!("not usable: {error}; IRONWEAVE_OFI_LIB names another library");
+            return vec![Finding::new("ofi", Level::Note, words)];
+        }
+    };
+    let library = match fabrics.taken() {
+        Some(provider) => Finding::new(
             "ofi",
             Level::Ok,
-            format!("{fabrics}; used where it is named: --mca btl self,shm,ofi"),
+            format!("{fabrics}; where it is named (--mca btl self,shm,ofi) it takes {provider}"),
         ),
-        Ok(fabrics) => Finding::new("ofi", Level::Note, format!("not usable: {fabrics}")),
-        Err(error) => Finding::new(
-            "ofi",
-            Level::Note,
-            format!("not usable: {error}; IRONWEAVE_OFI_LIB names another library"),
-        ),
-    }
+        None => Finding::new("ofi", Level::Note, format!("{fabrics}: no provider is trusted")),
+    };
+    let others = fabrics.providers.iter().filter(|one| one.standing != Standing::Default);
+    std::iter::once(library)
+        .chain(others.map(|provider| {
+            Finding::new(format!("ofi {}", provider.name), Level::Note, provider.verdict())
+        }))
+        .collect()
 }
 
 pub(super) fn libraries() -> Vec<Finding> {

@@ -66,7 +66,7 @@ pub fn examine() -> Vec<Finding> {
     ];
     findings.extend(checks::interfaces());
     findings.extend(checks::libraries());
-    findings.push(checks::ofi());
+    findings.extend(checks::ofi());
     findings
 }
 

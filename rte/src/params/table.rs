@@ -41,6 +41,8 @@ pub static TABLE: &[Def] = &[
         "libfabric's providers to choose from, best first (cxi, verbs, tcp); empty leaves it to what suits."),
     row("btl_ofi_provider_exclude", Kind::List, "",
         "libfabric's providers never to use."),
+    row("btl_ofi_refused_too", Kind::Flag, "false",
+        "Also take providers that are known to break (ironweave doctor says how) where btl_ofi_provider_include names them."),
     row("btl_ofi_domain_include", Kind::List, "",
         "Domains (mlx5_0, eth0) or fabrics of the provider to use; empty means all, lo only without any other."),
     row("btl_ofi_rails", Kind::Count(1, 16), "4",
