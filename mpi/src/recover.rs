@@ -91,13 +91,23 @@ impl<T: Threading> Comm<T> {
         })
     }
 
-    /// Acknowledges the failures known now, so that wildcard receives work again (`MPIX_Comm_ack_failed`). Returns how
-    /// many of [`failed`](Self::failed) that covers.
+    /// Acknowledges the failures known now, so that wildcard receives work again (`MPIX_Comm_failure_ack`). Returns how
+    /// many of [`failed`](Self::failed) that covers (on an inter-communicator failures of the own group count, too).
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn ack_failed(&self) -> Result<usize> {
-        self.handle().with(|engine| Ok(engine.ack_failed(self.core())?))
+        self.ack_failed_up_to(usize::MAX)
+    }
+
+    /// Acknowledges the first `most` of the failures in the order in which they became known (`MPIX_Comm_ack_failed`), so
+    /// that a program acknowledges what it has looked at and nothing that it has not. Returns how many are
+    /// acknowledged now: more, if more were before. Wildcard receives work again when all are.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn ack_failed_up_to(&self, most: usize) -> Result<usize> {
+        self.handle().with(|engine| Ok(engine.ack_failed_up_to(self.core(), most)?))
     }
 
     /// Interrupts everybody (`MPIX_Comm_revoke`): at all living members everything on this communicator that is not over,

@@ -223,6 +223,27 @@ fn a_process_that_left_ends_its_receives_and_no_wildcards() {
 }
 
 #[test]
+fn failures_are_acknowledged_one_after_the_other() {
+    let mut world = World::new(4, &[Profile::copied()]);
+    let waiting = world.recv(0, &Memory::zeroed(8), Source::Any, exact(1));
+    for victim in [2, 1] {
+        world.fabric.kill(Peer(victim));
+        world.engines[0].proc_failed(Peer(victim));
+    }
+    let (comm, pending) = (world.comms[0], Err(PmlError::ProcFailedPending));
+    assert_eq!(world.engines[0].failed_ranks(comm), [2, 1]);
+    for (most, acknowledged) in [(0, 0), (1, 1), (0, 1)] {
+        assert_eq!(world.engines[0].ack_failed_up_to(comm, most), acknowledged);
+        assert!(!world.engines[0].any_source_enabled(comm));
+        assert_eq!(world.finish(0, waiting).result, pending, "one is not acknowledged");
+    }
+    assert_eq!(world.engines[0].ack_failed_up_to(comm, 9), 2);
+    assert!(world.engines[0].any_source_enabled(comm));
+    let _ = world.send(3, 0, Mode::Standard, &Memory::of(pattern(8, 1)), 1);
+    assert_eq!(world.finish(0, waiting).result, Ok(()));
+}
+
+#[test]
 fn an_interrupted_receive_still_matches() {
     let mut world = World::new(3, &[Profile::copied()]);
     let into = Memory::zeroed(8);

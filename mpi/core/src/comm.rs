@@ -91,8 +91,10 @@ pub(crate) struct Communicator {
     pub closed: Option<CoreError>,
     /// The window in which the last id was found: where everybody looks next.
     pub window: u16,
-    /// Failures acknowledged, of `main` and of `local`.
-    pub acked: [usize; 2],
+    /// Members known to have failed, in the order in which the user was told of them.
+    pub failures: Vec<u32>,
+    /// How many of them are acknowledged.
+    pub acked: usize,
     /// Operations that need it.
     pub users: u32,
     pub freeing: bool,

@@ -190,26 +190,45 @@ impl<B: Btl> Core<B> {
     }
 
     /// Members that are known to have failed, of both groups of an inter-communicator, in the order in which that became
-    /// known (`MPIX_Comm_get_failed`).
+    /// known, which stays (`MPIX_Comm_get_failed`).
     ///
     /// # Errors
     /// [`CoreError::NoSuchComm`].
-    pub fn failed(&self, comm: CommHandle) -> Result<Group, CoreError> {
-        self.some_failed(comm, [usize::MAX; 2])
+    pub fn failed(&mut self, comm: CommHandle) -> Result<Group, CoreError> {
+        self.note_failures(comm)?;
+        Ok(Group::of(self.comms.get(comm)?.failures.clone())?)
     }
 
     /// Acknowledges the failures known now, which enables wildcard receives again; how many there are
-    /// (`MPIX_Comm_failure_ack`, `MPIX_Comm_ack_failed`).
+    /// (`MPIX_Comm_failure_ack`).
     ///
     /// # Errors
     /// [`CoreError::NoSuchComm`].
     pub fn ack_failed(&mut self, comm: CommHandle) -> Result<usize, CoreError> {
+        self.ack_failed_up_to(comm, usize::MAX)
+    }
+
+    /// Acknowledges the first `most` of [`failed`](Core::failed). How many are acknowledged now: more, if more were before.
+    /// Wildcard receives are enabled when all are (`MPIX_Comm_ack_failed`).
+    ///
+    /// # Errors
+    /// [`CoreError::NoSuchComm`].
+    pub fn ack_failed_up_to(&mut self, comm: CommHandle, most: usize) -> Result<usize, CoreError> {
+        self.note_failures(comm)?;
         let there = self.comms.get_mut(comm)?;
-        there.acked[0] = self.pml.ack_failed(there.main);
+        there.acked = there.acked.max(most.min(there.failures.len()));
+        // Each of the PML's lists has its failures in the same order: what is acknowledged is a beginning of it.
+        let acked = &there.failures[..there.acked];
+        let mut ack = |id, group: &Group| {
+            let of = |&&rank: &&u32| group.process(rank).is_some_and(|p| acked.contains(&p));
+            let count = self.pml.failed_ranks(id).iter().take_while(of).count();
+            self.pml.ack_failed_up_to(id, count);
+        };
+        ack(there.main, there.peers());
         if let Some(local) = there.local {
-            there.acked[1] = self.pml.ack_failed(local);
+            ack(local, &there.group);
         }
-        Ok(there.acked.iter().sum())
+        Ok(there.acked)
     }
 
     /// The failures that were acknowledged (`MPIX_Comm_failure_get_acked`).
@@ -217,27 +236,38 @@ impl<B: Btl> Core<B> {
     /// # Errors
     /// [`CoreError::NoSuchComm`].
     pub fn acked(&self, comm: CommHandle) -> Result<Group, CoreError> {
-        self.some_failed(comm, self.comms.get(comm)?.acked)
+        let there = self.comms.get(comm)?;
+        Ok(Group::of(there.failures[..there.acked].to_vec())?)
     }
 
-    fn some_failed(&self, comm: CommHandle, most: [usize; 2]) -> Result<Group, CoreError> {
-        let there = self.comms.get(comm)?;
-        let ranks = self.pml.failed_ranks(there.main).iter().take(most[0]);
-        let mut processes: Vec<u32> =
-            ranks.filter_map(|&rank| there.peers().process(rank)).collect();
-        if let Some(local) = there.local {
-            let ranks = self.pml.failed_ranks(local).iter().take(most[1]);
-            processes.extend(ranks.filter_map(|&rank| there.group.process(rank)));
+    /// Failures that the PML has recorded since are told after those that were told before.
+    fn note_failures(&mut self, comm: CommHandle) -> Result<(), CoreError> {
+        let recorded = self.recorded(comm)?;
+        let there = self.comms.get_mut(comm)?;
+        for process in recorded {
+            if !there.failures.contains(&process) {
+                there.failures.push(process);
+            }
         }
-        Ok(Group::of(processes)?)
+        Ok(())
+    }
+
+    /// Members whose failures the PML has recorded.
+    fn recorded(&self, comm: CommHandle) -> Result<Vec<u32>, CoreError> {
+        let there = self.comms.get(comm)?;
+        let of = |id, group: &Group| -> Vec<u32> {
+            self.pml.failed_ranks(id).iter().filter_map(|&rank| group.process(rank)).collect()
+        };
+        let mut recorded = of(there.main, there.peers());
+        if let Some(local) = there.local {
+            recorded.extend(of(local, &there.group));
+        }
+        Ok(recorded)
     }
 
     pub(crate) fn acknowledged(&self, comm: CommHandle) -> Result<RankSet, CoreError> {
         let there = self.comms.any(comm)?;
-        if there.acked == [0; 2] {
-            return Ok(RankSet::new());
-        }
-        Ok(self.some_failed(comm, there.acked)?.iter().collect())
+        Ok(there.failures[..there.acked].iter().copied().collect())
     }
 
     /// The members that are known to have failed.
@@ -249,7 +279,7 @@ impl<B: Btl> Core<B> {
     pub(crate) fn are_recorded(&self, comm: CommHandle, processes: &[u32]) -> bool {
         processes.is_empty()
             || self
-                .failed(comm)
-                .map_or(true, |failed| processes.iter().all(|&process| failed.contains(process)))
+                .recorded(comm)
+                .map_or(true, |recorded| processes.iter().all(|process| recorded.contains(process)))
     }
 }

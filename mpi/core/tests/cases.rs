@@ -317,6 +317,13 @@ fn an_agreement_tells_of_failures_until_all_have_acknowledged_them() {
     let core = cluster.core(2);
     assert_eq!(core.ack_failed(core.world()), Ok(1));
     assert_eq!(agree(&mut cluster), vec![all(!0b101111, failed); 5]);
+    // Nor is it when some acknowledge none of them.
+    cluster.all(|core, me, _| {
+        let most = usize::from(me != 1);
+        assert_eq!(core.ack_failed_up_to(core.world(), most), Ok(usize::from(me != 1)));
+    });
+    let failed = Some(CoreError::ProcFailed { rank: 4 });
+    assert_eq!(agree(&mut cluster), vec![all(!0b101111, failed); 5]);
     cluster.all(|core, _, _| core.ack_failed(core.world()).expect("world is there"));
     assert_eq!(agree(&mut cluster), vec![all(!0b101111, None); 5]);
     let acked = cluster.all(|core, _, _| core.acked(core.world()).expect("world is there"));

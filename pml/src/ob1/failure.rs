@@ -32,8 +32,9 @@ impl Failures {
         &self.ranks
     }
 
-    pub fn acknowledge(&mut self) -> usize {
-        self.acknowledged = self.ranks.len();
+    /// Acknowledges the first `most` of them, or keeps what was acknowledged before, if that is more.
+    fn acknowledge(&mut self, most: usize) -> usize {
+        self.acknowledged = self.acknowledged.max(most.min(self.ranks.len()));
         self.acknowledged
     }
 
@@ -330,10 +331,13 @@ impl Engine {
         drop_body(&mut self.pool, body);
     }
 
-    /// Enables wildcard receives again.
-    pub fn acknowledge(&mut self, comm: CommId) -> usize {
+    /// Enables wildcard receives again, if that are all failures.
+    pub fn acknowledge(&mut self, comm: CommId, most: usize) -> usize {
         let Ok(there) = self.comms.get_mut(comm) else { return 0 };
-        let known = there.failures.acknowledge();
+        let known = there.failures.acknowledge(most);
+        if there.failures.unacknowledged().is_some() {
+            return known;
+        }
         let interrupted: Vec<u32> = self
             .recvs
             .iter()

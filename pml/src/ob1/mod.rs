@@ -479,7 +479,13 @@ impl<B: Btl> Ob1<B> {
 
     /// Acknowledges the failures known now, which enables wildcard receives again; returns how many there are.
     pub fn ack_failed(&mut self, comm: CommId) -> usize {
-        self.engine.acknowledge(comm)
+        self.ack_failed_up_to(comm, usize::MAX)
+    }
+
+    /// Acknowledges the first `most` of [`failed_ranks`](Ob1::failed_ranks); returns how many are acknowledged now, which is
+    /// more if more were before. Wildcard receives are enabled when all are.
+    pub fn ack_failed_up_to(&mut self, comm: CommId, most: usize) -> usize {
+        self.engine.acknowledge(comm, most)
     }
 
     /// The communicator is revoked: what has not matched is interrupted, here and at the senders (law 5).
