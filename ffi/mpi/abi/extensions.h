@@ -15,3 +15,6 @@
 #define MPI_ERR_PROC_FAILED          MPIX_ERR_PROC_FAILED
 #define MPI_ERR_PROC_FAILED_PENDING  MPIX_ERR_PROC_FAILED_PENDING
 #define MPI_ERR_REVOKED              MPIX_ERR_REVOKED
+
+/* Predefined attribute of communicators: points to an int, 1 where failures of processes are tolerated. */
+#define MPIX_FT                      0x0f01

@@ -430,3 +430,5 @@ pub const MPIX_ERR_PROC_FAILED: c_int = 0x3f01;
 pub const MPIX_ERR_PROC_FAILED_PENDING: c_int = 0x3f02;
 /// The communicator was revoked.
 pub const MPIX_ERR_REVOKED: c_int = 0x3f03;
+/// The attribute of `MPI_COMM_WORLD` that tells whether the job tolerates failures: it does.
+pub const MPIX_FT: c_int = 0x0f01;

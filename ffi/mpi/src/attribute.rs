@@ -238,6 +238,7 @@ static IO: AtomicI32 = AtomicI32::new(MPI_ANY_SOURCE);
 static WTIME_IS_GLOBAL: AtomicI32 = AtomicI32::new(0);
 static UNIVERSE_SIZE: AtomicI32 = AtomicI32::new(0);
 static APPNUM: AtomicI32 = AtomicI32::new(0);
+static FT: AtomicI32 = AtomicI32::new(1);
 static LASTUSEDCODE: AtomicI32 = AtomicI32::new(MPI_ERR_LASTCODE);
 
 /// The attributes that every communicator has (§9.1.2).
@@ -248,6 +249,7 @@ fn predefined(number: c_int) -> Result<Option<*mut c_void>> {
         MPI_IO => &IO,
         MPI_WTIME_IS_GLOBAL => &WTIME_IS_GLOBAL,
         MPI_APPNUM => &APPNUM,
+        MPIX_FT => &FT,
         MPI_UNIVERSE_SIZE => {
             let size = comm::get(MPI_COMM_WORLD)?.size;
             UNIVERSE_SIZE.store(size as c_int, Ordering::Relaxed);

@@ -97,7 +97,7 @@ impl Errors {
     fn in_status(self) -> Result<()> {
         match self.on {
             None => Ok(()),
-            Some(error) => Err(error.recoded(MPI_ERR_IN_STATUS)),
+            Some(error) => Err(error.answering(MPI_ERR_IN_STATUS)),
         }
     }
 }

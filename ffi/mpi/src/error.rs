@@ -21,14 +21,15 @@ struct Failure {
     code: c_int,
     text: String,
     on: Option<Target>,
-    raised: bool,
+    /// What the caller gets, when that is not the code that the error handler hears.
+    answer: Option<c_int>,
 }
 
 /// An error of this class, or user's code.
 #[cold]
 #[must_use]
 pub fn fail(code: c_int, text: impl Into<String>) -> Fail {
-    Fail(Box::new(Failure { code, text: text.into(), on: None, raised: false }))
+    Fail(Box::new(Failure { code, text: text.into(), on: None, answer: None }))
 }
 
 impl Fail {
@@ -58,10 +59,11 @@ impl Fail {
         self
     }
 
-    /// An error handler was told already: the caller gets the code and that is all.
+    /// The error handler hears this error's own code, and the caller gets another: calls on several requests answer
+    /// `MPI_ERR_IN_STATUS`.
     #[must_use]
-    pub fn raised(mut self) -> Fail {
-        self.0.raised = true;
+    pub fn answering(mut self, code: c_int) -> Fail {
+        self.0.answer = Some(code);
         self
     }
 
@@ -179,13 +181,11 @@ pub fn unsupported(name: &'static str, on: Target) -> c_int {
 /// Hands an error to the error handler that is due.
 #[cold]
 pub fn raise(name: &'static str, on: Target, error: Fail) -> c_int {
-    if error.0.raised {
-        return error.0.code;
-    }
     let target = error.0.on.unwrap_or(on);
     let code = error.0.code;
+    let answer = error.0.answer.unwrap_or(code);
     match errhandler::of(target) {
-        errhandler::Handler::Return => code,
+        errhandler::Handler::Return => answer,
         errhandler::Handler::Fatal | errhandler::Handler::Abort => {
             let place = match target {
                 Target::Comm(handle) => comm::describe(handle),
@@ -203,7 +203,7 @@ pub fn raise(name: &'static str, on: Target, error: Fail) -> c_int {
         }
         errhandler::Handler::User(handler) => {
             handler.call(target, code);
-            code
+            answer
         }
     }
 }
