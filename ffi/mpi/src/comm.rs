@@ -6,10 +6,10 @@ use crate::errhandler::Handler;
 use crate::handle::Table;
 use crate::info::Pairs;
 use crate::prelude::*;
+use crate::topology::Topology;
 use ironweave::raw::Engine;
 use ironweave_core::CommHandle;
 use ironweave_pml::ob1::CommId;
-use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What is behind a handle.
@@ -25,7 +25,7 @@ pub struct Comm {
     /// Processes of the remote group of an inter-communicator.
     pub remote: Option<u32>,
     /// The virtual topology (chapter 8), set once before the handle is given out.
-    pub topology: OnceLock<Arc<dyn Any + Send + Sync>>,
+    pub topology: OnceLock<Arc<Topology>>,
     state: Mutex<State>,
 }
 

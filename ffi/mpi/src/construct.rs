@@ -9,6 +9,7 @@ use crate::info::{self, Pairs};
 use crate::prelude::*;
 use crate::process::Inside;
 use crate::request::Request;
+use crate::topology::Topology;
 use crate::{comm, group};
 use ironweave_core::{Attributes, CommComparison, CoreError, Output, TaskId};
 use std::ffi::CStr;
@@ -21,6 +22,8 @@ pub struct Heritage {
     pub attributes: Cache,
     /// Hints.
     pub info: Option<Arc<Pairs>>,
+    /// The virtual topology.
+    pub topology: Option<Arc<Topology>>,
 }
 
 /// The handle of what a task made.
@@ -36,7 +39,12 @@ pub fn born(
         Err(_) => comm::get(MPI_COMM_SELF)?.state().handler.clone(),
     };
     let made = comm::adopt(&inside.engine, core, handler)?;
-    let mut state = comm::get(made)?.state();
+    let there = comm::get(made)?;
+    if let Some(topology) = heritage.topology {
+        // The handle is new.
+        let _ = there.topology.set(topology);
+    }
+    let mut state = there.state();
     (state.attributes, state.info) = (heritage.attributes, heritage.info);
     Ok(made)
 }
@@ -97,7 +105,10 @@ fn copied(comm: MPI_Comm, info: Option<MPI_Info>) -> Result<Copied> {
         None => there.state().info.clone(),
     };
     Ok(match attribute::copied(comm.0, there) {
-        Ok(attributes) => (Heritage { attributes, info }, Ok(Attributes::default()), None),
+        Ok(attributes) => {
+            let topology = there.topology.get().cloned();
+            (Heritage { attributes, info, topology }, Ok(Attributes::default()), None)
+        }
         Err(error) => {
             let refused = Err(CoreError::Callback(error.code()));
             (Heritage::default(), refused, Some(error))

@@ -33,6 +33,7 @@ pub mod process;
 pub mod request;
 pub mod status;
 mod stubs;
+mod topology;
 mod ulfm;
 
 /// Defines functions of the ABI.

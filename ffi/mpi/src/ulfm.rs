@@ -108,6 +108,16 @@ mpi! {
         Ok(())
     }
 
+    fn MPIX_Comm_ack_failed / MPI_Comm_ack_failed(comm: MPI_Comm, num_to_ack: c_int, num_acked: *mut c_int) on comm {
+        let there = comm::get(comm)?;
+        let most = crate::count::count("num_to_ack", num_to_ack).map_err(|error| error.recoded(MPI_ERR_ARG))?;
+        let mut inside = process::enter()?;
+        let acked = inside.engine.ack_failed_up_to(there.core, most)?;
+        // SAFETY: the caller's result.
+        unsafe { num_acked.write(acked as c_int) };
+        Ok(())
+    }
+
     fn MPIX_Comm_failure_get_acked(comm: MPI_Comm, failedgrp: *mut MPI_Group) on comm {
         let there = comm::get(comm)?;
         let acked = process::enter()?.engine.acked(there.core)?;

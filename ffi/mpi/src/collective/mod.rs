@@ -3,6 +3,7 @@
 //! Arguments become a [`Prepared`](run::Prepared) call of `ironweave_coll` ([`prepare`]), in bytes; the three forms differ in how it
 //! is run ([`run`]). A failure ends every member's call; the schedule's messages are over before the caller hears of it.
 
+mod neighbor;
 pub mod prepare;
 pub mod run;
 pub mod side;
@@ -98,6 +99,28 @@ collective! {
     MPI_Exscan / MPI_Exscan_c, MPI_Iexscan / MPI_Iexscan_c, MPI_Exscan_init / MPI_Exscan_init_c
     (sendbuf: *const c_void, recvbuf: *mut c_void, count: Count, datatype: MPI_Datatype, op: MPI_Op)
     = |there| prepare::scan(there, sendbuf, recvbuf, count.wide(), datatype, op, true);
+}
+
+collective! {
+    MPI_Neighbor_allgather / MPI_Neighbor_allgather_c, MPI_Ineighbor_allgather / MPI_Ineighbor_allgather_c, MPI_Neighbor_allgather_init / MPI_Neighbor_allgather_init_c
+    (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype)
+    = |there| neighbor::allgather(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype);
+
+    MPI_Neighbor_allgatherv / MPI_Neighbor_allgatherv_c, MPI_Ineighbor_allgatherv / MPI_Ineighbor_allgatherv_c, MPI_Neighbor_allgatherv_init / MPI_Neighbor_allgatherv_init_c
+    (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const Count, displs: *const Displ, recvtype: MPI_Datatype)
+    = |there| neighbor::allgatherv(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcounts.into(), displs.into(), recvtype);
+
+    MPI_Neighbor_alltoall / MPI_Neighbor_alltoall_c, MPI_Ineighbor_alltoall / MPI_Ineighbor_alltoall_c, MPI_Neighbor_alltoall_init / MPI_Neighbor_alltoall_init_c
+    (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype)
+    = |there| neighbor::alltoall(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype);
+
+    MPI_Neighbor_alltoallv / MPI_Neighbor_alltoallv_c, MPI_Ineighbor_alltoallv / MPI_Ineighbor_alltoallv_c, MPI_Neighbor_alltoallv_init / MPI_Neighbor_alltoallv_init_c
+    (sendbuf: *const c_void, sendcounts: *const Count, sdispls: *const Displ, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const Count, rdispls: *const Displ, recvtype: MPI_Datatype)
+    = |there| neighbor::alltoallv(there, sendbuf, sendcounts.into(), sdispls.into(), sendtype, recvbuf, recvcounts.into(), rdispls.into(), recvtype);
+
+    MPI_Neighbor_alltoallw / MPI_Neighbor_alltoallw_c, MPI_Ineighbor_alltoallw / MPI_Ineighbor_alltoallw_c, MPI_Neighbor_alltoallw_init / MPI_Neighbor_alltoallw_init_c
+    (sendbuf: *const c_void, sendcounts: *const Count, sdispls: *const MPI_Aint, sendtypes: *const MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const Count, rdispls: *const MPI_Aint, recvtypes: *const MPI_Datatype)
+    = |there| neighbor::alltoallw(there, sendbuf, sendcounts.into(), sdispls.into(), sendtypes, recvbuf, recvcounts.into(), rdispls.into(), recvtypes);
 }
 
 mpi! {

@@ -56,7 +56,7 @@ fn in_place(there: &Comm, buf: *const c_void, allowed: bool) -> Result<bool> {
 }
 
 /// What is received cannot be what is sent.
-fn distinct(
+pub(super) fn distinct(
     sendbuf: *const c_void,
     recvbuf: *const c_void,
     send: &Side,
@@ -70,7 +70,7 @@ fn distinct(
 }
 
 /// `count` elements for each of `n`.
-fn times(count: i64, n: u32) -> Result<i64> {
+pub(super) fn times(count: i64, n: u32) -> Result<i64> {
     if count < 0 {
         return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
     }
@@ -78,7 +78,7 @@ fn times(count: i64, n: u32) -> Result<i64> {
 }
 
 /// One block for each peer, by counts and displacements in elements.
-unsafe fn by_rank(
+pub(super) unsafe fn by_rank(
     buf: *const c_void,
     counts: Counts,
     displs: Counts,
@@ -95,7 +95,7 @@ unsafe fn by_rank(
 }
 
 /// One block for each peer, by counts, displacements in bytes, and datatypes.
-unsafe fn by_type(
+pub(super) unsafe fn by_type(
     buf: *const c_void,
     counts: Counts,
     displs: Counts,

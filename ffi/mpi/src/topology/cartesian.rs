@@ -1,0 +1,230 @@
+//! Grids (MPI 5.0, §8.5.1 and 8.5.4–8.5.7).
+
+use super::{Topology, check_rank, give, missing, of};
+use crate::comm::{self, Comm};
+use crate::construct::{Heritage, create};
+use crate::prelude::*;
+use std::sync::Arc;
+
+/// A grid as the caller gives it.
+fn grid(
+    there: &Comm,
+    ndims: c_int,
+    dims: *const c_int,
+    periods: *const c_int,
+) -> Result<(Vec<u32>, Vec<bool>, u32)> {
+    if there.remote.is_some() {
+        return Err(fail(MPI_ERR_COMM, "it is an inter-communicator"));
+    }
+    let n = crate::count::count("ndims", ndims).map_err(|error| error.recoded(MPI_ERR_DIMS))?;
+    let mut all = (Vec::with_capacity(n), Vec::with_capacity(n), 1u64);
+    for at in 0..n {
+        // SAFETY: the caller's arrays have an entry for each dimension.
+        let (dim, period) = unsafe { (*dims.add(at), *periods.add(at)) };
+        let Ok(dim) = u32::try_from(dim) else {
+            return Err(fail(MPI_ERR_DIMS, format!("dimension {at} is {dim}, which is negative")));
+        };
+        all.0.push(dim);
+        all.1.push(period != 0);
+        all.2 = all.2.saturating_mul(u64::from(dim));
+    }
+    let (dims, periods, nodes) = all;
+    if nodes > u64::from(there.size) {
+        let text =
+            format!("a grid of {dims:?} needs {nodes} processes, and there are {}", there.size);
+        return Err(fail(MPI_ERR_TOPOLOGY, text));
+    }
+    if nodes == 0 {
+        return Err(fail(MPI_ERR_DIMS, format!("a grid of {dims:?} has no processes")));
+    }
+    Ok((dims, periods, nodes as u32))
+}
+
+fn coords(dims: &[u32], rank: u32) -> Vec<u32> {
+    let mut rest = rank;
+    let mut out: Vec<u32> = dims
+        .iter()
+        .rev()
+        .map(|&dim| {
+            let coord = rest % dim;
+            rest /= dim;
+            coord
+        })
+        .collect();
+    out.reverse();
+    out
+}
+
+fn rank_of(dims: &[u32], coords: &[u32]) -> u32 {
+    dims.iter().zip(coords).fold(0, |rank, (dim, coord)| rank * dim + coord)
+}
+
+/// The source and the destination of a shift of `rank`: ranks, or `MPI_PROC_NULL`.
+pub fn shift(
+    dims: &[u32],
+    periods: &[bool],
+    rank: u32,
+    direction: usize,
+    disp: i64,
+) -> (c_int, c_int) {
+    let here = coords(dims, rank);
+    let side = |by: i64| {
+        let dim = i64::from(dims[direction]);
+        let moved = i64::from(here[direction]) + by;
+        let moved = match periods[direction] {
+            true => moved.rem_euclid(dim),
+            false if (0..dim).contains(&moved) => moved,
+            false => return MPI_PROC_NULL,
+        };
+        let mut there = here.clone();
+        there[direction] = moved as u32;
+        rank_of(dims, &there) as c_int
+    };
+    (side(-disp), side(disp))
+}
+
+fn cart(comm: MPI_Comm) -> Result<(&'static Comm, &'static [u32], &'static [bool])> {
+    match of(comm)? {
+        (there, Topology::Cart { dims, periods }) => Ok((there, dims, periods)),
+        _ => Err(missing("Cartesian")),
+    }
+}
+
+/// A communicator of those with a colour, with a grid.
+fn made(
+    comm: MPI_Comm,
+    colour: Option<u32>,
+    key: i32,
+    dims: Vec<u32>,
+    periods: Vec<bool>,
+) -> Result<MPI_Comm> {
+    let there = comm::get(comm)?;
+    let topology = Some(Arc::new(Topology::Cart { dims, periods }));
+    create(comm, Heritage { topology, ..Heritage::default() }, |inside| {
+        let now = inside.engine.now();
+        inside.engine.isplit(there.core, colour, key, now)
+    })
+}
+
+mpi! {
+    fn MPI_Cart_create(comm_old: MPI_Comm, ndims: c_int, dims: *const c_int, periods: *const c_int, _reorder: c_int, comm_cart: *mut MPI_Comm) on comm_old {
+        let there = comm::get(comm_old)?;
+        let (dims, periods, nodes) = grid(there, ndims, dims, periods)?;
+        let colour = (there.rank < nodes).then_some(0);
+        let made = made(comm_old, colour, there.rank as i32, dims, periods)?;
+        // SAFETY: the caller's result.
+        unsafe { comm_cart.write(made) };
+        Ok(())
+    }
+
+    fn MPI_Cart_map(comm: MPI_Comm, ndims: c_int, dims: *const c_int, periods: *const c_int, newrank: *mut c_int) on comm {
+        let there = comm::get(comm)?;
+        let (_, _, nodes) = grid(there, ndims, dims, periods)?;
+        let rank = if there.rank < nodes { there.rank as c_int } else { MPI_UNDEFINED };
+        // SAFETY: the caller's result.
+        unsafe { newrank.write(rank) };
+        Ok(())
+    }
+
+    fn MPI_Cartdim_get(comm: MPI_Comm, ndims: *mut c_int) on comm {
+        let (_, dims, _) = cart(comm)?;
+        // SAFETY: the caller's result.
+        unsafe { ndims.write(dims.len() as c_int) };
+        Ok(())
+    }
+
+    fn MPI_Cart_get(comm: MPI_Comm, maxdims: c_int, dims: *mut c_int, periods: *mut c_int, coords: *mut c_int) on comm {
+        let (there, all, rings) = cart(comm)?;
+        // SAFETY: the caller's results.
+        unsafe {
+            give(all.iter().map(|&dim| dim as c_int), dims, maxdims);
+            give(rings.iter().map(|&ring| c_int::from(ring)), periods, maxdims);
+            give(self::coords(all, there.rank).iter().map(|&coord| coord as c_int), coords, maxdims);
+        }
+        Ok(())
+    }
+
+    fn MPI_Cart_rank(comm: MPI_Comm, coords: *const c_int, rank: *mut c_int) on comm {
+        let (_, dims, periods) = cart(comm)?;
+        let mut there = Vec::with_capacity(dims.len());
+        for (at, (&dim, &ring)) in dims.iter().zip(periods).enumerate() {
+            // SAFETY: the caller's array has an entry for each dimension.
+            let coord = unsafe { *coords.add(at) };
+            let inside = (0..i64::from(dim)).contains(&i64::from(coord));
+            if !ring && !inside {
+                return Err(fail(MPI_ERR_ARG, format!("coordinate {at} is {coord}, and the dimension has {dim}")));
+            }
+            there.push(i64::from(coord).rem_euclid(i64::from(dim)) as u32);
+        }
+        // SAFETY: the caller's result.
+        unsafe { rank.write(rank_of(dims, &there) as c_int) };
+        Ok(())
+    }
+
+    fn MPI_Cart_coords(comm: MPI_Comm, rank: c_int, maxdims: c_int, coords: *mut c_int) on comm {
+        let (there, dims, _) = cart(comm)?;
+        let rank = check_rank(rank, there)?;
+        // SAFETY: the caller's result.
+        unsafe { give(self::coords(dims, rank).iter().map(|&coord| coord as c_int), coords, maxdims) };
+        Ok(())
+    }
+
+    fn MPI_Cart_shift(comm: MPI_Comm, direction: c_int, disp: c_int, rank_source: *mut c_int, rank_dest: *mut c_int) on comm {
+        let (there, dims, periods) = cart(comm)?;
+        let along = usize::try_from(direction).ok().filter(|&along| along < dims.len());
+        let along = along.ok_or_else(|| {
+            fail(MPI_ERR_ARG, format!("the direction is {direction}, and there are {} dimensions", dims.len()))
+        })?;
+        let (source, dest) = shift(dims, periods, there.rank, along, i64::from(disp));
+        // SAFETY: the caller's results.
+        unsafe {
+            rank_source.write(source);
+            rank_dest.write(dest);
+        }
+        Ok(())
+    }
+
+    fn MPI_Cart_sub(comm: MPI_Comm, remain_dims: *const c_int, newcomm: *mut MPI_Comm) on comm {
+        let (there, dims, periods) = cart(comm)?;
+        // SAFETY: the caller's array has an entry for each dimension.
+        let stays: Vec<bool> = (0..dims.len()).map(|at| unsafe { *remain_dims.add(at) != 0 }).collect();
+        let here = coords(dims, there.rank);
+        let part = |wanted: bool| {
+            let of = |list: &[u32]| -> Vec<u32> {
+                list.iter().zip(&stays).filter(|(_, stays)| **stays == wanted).map(|(&value, _)| value).collect()
+            };
+            (of(dims), of(&here))
+        };
+        let ((left, place), (gone, slice)) = (part(true), part(false));
+        let rings = periods.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(&ring, _)| ring).collect();
+        let (colour, key) = (rank_of(&gone, &slice), rank_of(&left, &place));
+        let made = made(comm, Some(colour), key as i32, left, rings)?;
+        // SAFETY: the caller's result.
+        unsafe { newcomm.write(made) };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinates_and_ranks_are_inverse() {
+        let dims = [3, 4, 5];
+        for rank in 0..60 {
+            assert_eq!(rank_of(&dims, &coords(&dims, rank)), rank);
+        }
+        assert_eq!(coords(&dims, 27), [1, 1, 2]);
+        assert_eq!((coords(&[], 0), rank_of(&[], &[])), (vec![], 0));
+    }
+
+    #[test]
+    fn shifts_stop_at_borders_and_go_round_rings() {
+        let (dims, periods) = ([3, 4], [false, true]);
+        assert_eq!(shift(&dims, &periods, 0, 0, 1), (MPI_PROC_NULL, 4));
+        assert_eq!(shift(&dims, &periods, 8, 0, 1), (4, MPI_PROC_NULL));
+        assert_eq!(shift(&dims, &periods, 4, 1, 1), (7, 5));
+        assert_eq!(shift(&dims, &periods, 4, 1, -5), (5, 7));
+    }
+}
