@@ -4,10 +4,12 @@
 //! * [`vm`] is the machine: any command runs in it, `iw-vm -- COMMAND…`.
 //! * [`fabric`] is what a test finds there: two hosts of two rails each, and wires to cut. On a cluster, the devices
 //!   that `iw-hwtest --device` names take the hosts' place, and what needs a wire is skipped by name.
+//! * [`job`] runs whole jobs over it.
 //!
 //! The tests themselves are in `tests/` here, and in the transports' crates: the conformance suite.
 
 pub mod fabric;
+pub mod job;
 pub mod vm;
 
 use std::path::Path;

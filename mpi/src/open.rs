@@ -103,6 +103,7 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         return Ok(Vec::new());
     }
     let small = |name: &str| params.number(name) as u8; // the table keeps them below 256
+    let credits = params.number("btl_verbs_credits") as u32;
     let config = VerbsConfig {
         me: Peer(job.rank()),
         secret: job.secret(),
@@ -113,6 +114,13 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         pkey_index: params.number("btl_verbs_pkey_index") as u16,
         service_level: small("btl_verbs_service_level"),
         traffic_class: small("btl_verbs_traffic_class"),
+        mtu: match params.text("btl_verbs_mtu") {
+            "256" => 1,
+            "512" => 2,
+            "1024" => 3,
+            "2048" => 4,
+            _ => 5,
+        },
         timers: Timers {
             timeout: small("btl_verbs_timeout"),
             retries: small("btl_verbs_retry_count"),
@@ -124,7 +132,10 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         link_timeout: params.duration("btl_verbs_link_timeout"),
         probe: params.duration("btl_verbs_probe"),
         buffer: (params.number("btl_verbs_buffer_size") as usize).clamp(2 << 10, 1 << 20),
-        credits: params.number("btl_verbs_credits") as u32,
+        credits,
+        // Memory is taken as peers come.
+        receives_max: job.size().saturating_mul(credits + 2).clamp(8 << 10, 64 << 10),
+        completions: job.size().saturating_mul(32).clamp(16 << 10, 256 << 10),
         ..VerbsConfig::default()
     };
     match Verbs::open_all(config) {

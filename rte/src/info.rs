@@ -5,6 +5,7 @@ use crate::fabrics::fabrics;
 use crate::launch::placement;
 use crate::params::table::{BTLS, PMLS};
 use crate::params::{Params, Setting, Source};
+use crate::rdma;
 use std::fmt::Write;
 
 /// Everything, as text.
@@ -24,6 +25,13 @@ pub fn text(params: &Params) -> String {
             }
         }
         Err(why) => drop(writeln!(out, "  ofi       not usable: {why}")),
+    }
+    let ports = rdma::ports(params);
+    if ports.is_empty() {
+        let _ = writeln!(out, "  verbs     no RDMA device");
+    }
+    for port in ports {
+        let _ = writeln!(out, "  verbs     {port}");
     }
     let placement::Cores { sets, order } = placement::cores();
     let _ = writeln!(out, "  placement {} cores, order from {order}", sets.len());
@@ -60,7 +68,16 @@ pub fn param_text(setting: &Setting) -> String {
 }
 
 /// The given settings with the components and the source of the placement, as JSON.
-pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Value {
+pub fn json<'a>(params: &Params, settings: impl Iterator<Item = &'a Setting>) -> serde_json::Value {
+    let ports = rdma::ports(params);
+    let rdma: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            serde_json::json!({
+                "port": port.name, "link": port.link, "rate": port.rate, "unused": port.unused,
+            })
+        })
+        .collect();
     let params: Vec<_> = settings
         .map(|setting| {
             serde_json::json!({
@@ -95,6 +112,7 @@ pub fn json<'a>(settings: impl Iterator<Item = &'a Setting>) -> serde_json::Valu
         "version": env!("CARGO_PKG_VERSION"),
         "components": { "pml": PMLS, "btl": BTLS },
         "ofi": ofi,
+        "rdma": rdma,
         "placement": { "cores": sets.len(), "order_from": order.to_string() },
         "params": params,
     })
@@ -120,7 +138,7 @@ mod tests {
         assert!(text.contains(" cores, order from "), "{text}");
         let one = param_text(params.setting("btl").unwrap());
         assert!(one.contains("IRONWEAVE_BTL=") && one.contains("self,shm,verbs,tcp"), "{one}");
-        let json = json(params.settings().iter());
+        let json = json(&params, params.settings().iter());
         assert_eq!(json["params"][0]["source"], "command line");
         assert!(json["placement"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{json}");
     }

@@ -18,6 +18,7 @@ pub mod liveness;
 pub mod mpiexec;
 pub mod params;
 pub mod pmi;
+pub mod rdma;
 pub mod secret;
 
 pub use directory::{Directory, Fate};

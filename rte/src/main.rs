@@ -200,8 +200,8 @@ fn show_info(args: &InfoArgs) -> Result<(), LaunchError> {
         None => None,
     };
     let text = match (&one, args.json) {
-        (Some(one), true) => format!("{:#}\n", info::json(std::iter::once(one))),
-        (None, true) => format!("{:#}\n", info::json(params.settings().iter())),
+        (Some(one), true) => format!("{:#}\n", info::json(&params, std::iter::once(one))),
+        (None, true) => format!("{:#}\n", info::json(&params, params.settings().iter())),
         (Some(one), false) => info::param_text(one),
         (None, false) => info::text(&params),
     };

@@ -29,6 +29,8 @@ pub struct VerbsConfig {
     pub service_level: u8,
     /// Traffic class.
     pub traffic_class: u8,
+    /// Largest path MTU to use, as devices count: 1 for 256 bytes to 5 for 4096.
+    pub mtu: u8,
     /// When a queue pair gives up.
     pub timers: Timers,
     /// How long a connection may take until it is up.
@@ -48,6 +50,8 @@ pub struct VerbsConfig {
     pub slots: u32,
     /// Largest number of buffers posted to receive into, for all peers.
     pub receives_max: u32,
+    /// Places in the queue of completed requests, for all peers; less where the device has less.
+    pub completions: u32,
     /// Requests in the queue of one peer.
     pub queue: u32,
     /// Bytes sent inline, if the device can.
@@ -67,6 +71,7 @@ impl Default for VerbsConfig {
             pkey_index: 0,
             service_level: 0,
             traffic_class: 0,
+            mtu: 5,
             timers: Timers { timeout: 14, retries: 6, busy_retries: 6, busy_wait: 12 },
             connect_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(10),
@@ -76,6 +81,7 @@ impl Default for VerbsConfig {
             credits: 32,
             slots: 256,
             receives_max: 8192,
+            completions: 16_384,
             queue: 128,
             inline: 220,
         }
@@ -94,10 +100,42 @@ impl fmt::Debug for VerbsConfig {
     }
 }
 
+fn no_gid(wanted: Option<u8>) -> String {
+    match wanted {
+        Some(index) => format!("entry {index} of its GID table is empty or not there"),
+        None => String::from("no entry of its GID table can be used"),
+    }
+}
+
+impl OpenError {
+    /// What a device said while `device` was opened.
+    pub(crate) fn of(device: &str, source: VerbsError) -> OpenError {
+        let device = device.to_owned();
+        match source {
+            VerbsError::Call { call: "ibv_reg_mr", errno } if is_shortage(errno) => {
+                let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+                let limit = limit.map_or_else(
+                    || String::from("any amount"),
+                    |bytes| format!("{} KiB", bytes >> 10),
+                );
+                OpenError::LockedMemory { device, limit }
+            }
+            source => OpenError::Refused { device, source },
+        }
+    }
+}
+
+/// Whether an error number says that something ran out.
+pub(crate) fn is_shortage(errno: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::NOMEM, Errno::AGAIN, Errno::NOSPC, Errno::MFILE]
+        .contains(&Errno::from_raw_os_error(errno))
+}
+
 /// Verbs could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The library or a device refused.
+    /// The library or a device is not there.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
     /// Nothing is left after `include` and `exclude`.
@@ -106,11 +144,44 @@ pub enum OpenError {
         /// What was seen.
         why: String,
     },
-    /// The port's GID table has no entry to use.
-    #[error("{device}: no usable entry in the GID table")]
+    /// The entry of the port's GID table that was asked for is empty or not there, or none can be used.
+    #[error("{device}: {} ({entries} entries)", no_gid(*wanted))]
     NoGid {
         /// Which port.
         device: String,
+        /// Which entry was asked for.
+        wanted: Option<u8>,
+        /// Entries that the table has.
+        entries: u32,
+    },
+    /// The port's partition table has no such entry.
+    #[error("{device}: there is no entry {wanted} in its partition table ({entries} entries)")]
+    NoPartition {
+        /// Which port.
+        device: String,
+        /// Which entry was asked for.
+        wanted: u16,
+        /// Entries that the table has.
+        entries: u16,
+    },
+    /// The system refused to lock the memory that the device needs.
+    #[error(
+        "{device}: no memory could be registered: a process may have {limit} of locked memory here; raise the \
+        limit (ulimit -l; `* - memlock unlimited` in /etc/security/limits.conf; LimitMEMLOCK= of the batch system)"
+    )]
+    LockedMemory {
+        /// Which port.
+        device: String,
+        /// The limit, in words.
+        limit: String,
+    },
+    /// A device has less of something than a rail needs, or refused a call.
+    #[error("{device}: {source}")]
+    Refused {
+        /// Which port.
+        device: String,
+        /// What it said.
+        source: VerbsError,
     },
     /// The operating system refused.
     #[error("{call}: {source}")]

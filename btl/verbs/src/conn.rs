@@ -19,6 +19,10 @@ use std::time::Instant;
 const SIGNAL_EVERY: u32 = 16;
 /// Requests kept free for credits, probes and the good-bye.
 const RESERVE: usize = 4;
+/// Credits and probes of one connection that may be out, so that all peers' find room in the completion queue …
+pub const CONTROLS: u32 = 8;
+/// … and from how many on each asks for a completion.
+const CONTROLS_QUIET: u32 = 3;
 
 /// A posted request, and what it uses.
 #[derive(Debug)]
@@ -84,6 +88,8 @@ pub struct Conn {
     first: u32,
     next: u32,
     unsignalled: u32,
+    /// How many of the works are credits and probes.
+    controls: u32,
     depth: usize,
     /// Frames sent, and those that the peer is known to have taken.
     sent: u32,
@@ -136,6 +142,7 @@ impl Conn {
             first: 0,
             next: 0,
             unsignalled: 0,
+            controls: 0,
             depth: depth as usize,
             sent: 0,
             taken: 0,
@@ -189,6 +196,7 @@ impl Conn {
         if work.is_frame() {
             self.sent = self.sent.wrapping_add(1);
         }
+        self.controls += u32::from(matches!(work, Work::Control));
         self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
         self.next = self.next.wrapping_add(1);
         self.works.push_back(work);
@@ -254,6 +262,7 @@ impl Conn {
     pub fn pop(&mut self) -> Option<Work> {
         let work = self.works.pop_front()?;
         self.first = self.first.wrapping_add(1);
+        self.controls -= u32::from(matches!(work, Work::Control));
         Some(work)
     }
 
@@ -270,9 +279,11 @@ impl Conn {
     /// Writes how many frames were taken into the peer's control block; with `important` it asks for a completion,
     /// which tells of all requests before it, and of the peer being there.
     pub fn tell(&mut self, important: bool) -> Result<(), VerbsError> {
-        if self.works.len() >= self.depth {
+        let full = self.controls >= CONTROLS && !important;
+        if self.works.len() >= self.depth || full {
             return Ok(()); // the next look tells
         }
+        let important = important || self.controls >= CONTROLS_QUIET;
         let block = wire::control(self.received);
         let place =
             Operation::Write { address: self.theirs.control, rkey: self.theirs.control_key };

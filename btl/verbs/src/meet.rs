@@ -4,7 +4,7 @@
 //! own. A peer whose call is newer than the connection that stands here has begun anew: the old one ends first.
 
 use crate::close::Ending;
-use crate::conn::{Conn, Nonces, Theirs};
+use crate::conn::{CONTROLS, Conn, Nonces, Theirs};
 use crate::endpoint::{Link, Meeting, Slot};
 use crate::fault::cause;
 use crate::rail::{GLOBAL_HEADER, PEERS_MAX, Queue, Verbs};
@@ -23,6 +23,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(320);
 const BESIDE: u32 = 2;
 /// Receives that connections which broke may have kept for good, at most: the device had begun to fill them.
 const LOST_MAX: u32 = 1024;
+/// The least that a peer must get to be worth a connection.
+const CREDITS_MIN: u32 = 4;
+/// What runs out when one more peer finds no place, as the failed call of an error.
+pub const RECEIVES: &str = "receives";
+pub const COMPLETIONS: &str = "completions";
 
 impl Verbs {
     /// The slot of `peer`, made if it is not there.
@@ -86,10 +91,7 @@ impl Verbs {
             }
         };
         self.controls.reset(block, wire::control(0));
-        let peers = (self.live.len() + self.meeting.len() + 1) as u32;
-        let broken: u32 = self.lost.min(LOST_MAX);
-        let wanted = peers.saturating_mul(self.config.credits + BESIDE).saturating_add(broken);
-        self.receives.grow(&self.device, wanted)?;
+        let credits = self.provide(peer)?;
         let queue_pair = QueuePair::new(
             &self.device,
             QueueKind::Reliable,
@@ -106,7 +108,34 @@ impl Verbs {
         let id = u64::from(peer.0) << 44 | u64::from(slot.generation & 0xfff) << 32;
         let random = wire::nonce().unwrap_or_default(); // a number that need not be secret
         let psn = u32::from_le_bytes([random[0], random[1], random[2], 0]);
-        Ok(Conn::new(queue_pair, id, block, psn, self.config.queue, self.config.credits))
+        Ok(Conn::new(queue_pair, id, block, psn, self.config.queue, credits))
+    }
+
+    /// Buffers for one more peer: how many frames it may send before it is told of more. Never more than there are, so
+    /// that no peer ever finds a receiver that is not ready.
+    fn provide(&mut self, peer: Peer) -> Result<u32, VerbsError> {
+        let short =
+            |call| VerbsError::Call { call, errno: rustix::io::Errno::NOMEM.raw_os_error() };
+        let mut promised = self.lost.min(LOST_MAX);
+        let mut peers = 1;
+        for &other in self.live.iter().chain(&self.meeting).filter(|&&other| other != peer) {
+            let its = match &self.slots[other.index()].link {
+                Link::Up(conn) => conn.credits,
+                Link::Calling(meeting) | Link::Answering(meeting) => meeting.conn.credits,
+                _ => continue,
+            };
+            promised += its + BESIDE;
+            peers += 1;
+        }
+        if peers * 2 * CONTROLS > self.completions {
+            return Err(short(COMPLETIONS));
+        }
+        self.receives.grow(&self.device, promised + self.config.credits + BESIDE)?;
+        let left = self.receives.count().saturating_sub(promised + BESIDE);
+        if left < CREDITS_MIN.min(self.config.credits) {
+            return Err(short(RECEIVES));
+        }
+        Ok(left.min(self.config.credits))
     }
 
     /// Our end, as the peer needs to know it.
@@ -285,9 +314,7 @@ impl Verbs {
             return 0; // it will call again, or give up
         }
         if refuse {
-            let mut answer = self.greeting(Kind::Refuse, peer, attempt);
-            answer.caller_nonce = greeting.caller_nonce;
-            self.say(peer, answer);
+            self.refuse_call(peer, &greeting);
             return 0;
         }
         let mut reports = 0;
@@ -320,13 +347,23 @@ impl Verbs {
         self.slot(peer).seen = attempt;
         match self.answer(peer, conn, &greeting, wanted) {
             Ok(()) => {}
-            Err(error) if wanted => {
-                self.slot(peer).link = Link::Failed(Fault::rail(peer, cause(&error)));
-                self.troubled.push(peer);
+            Err(error) => {
+                tracing::debug!(%peer, %error, "a call cannot be answered");
+                self.refuse_call(peer, &greeting);
+                if wanted {
+                    self.slot(peer).link = Link::Failed(Fault::rail(peer, cause(&error)));
+                    self.troubled.push(peer);
+                }
             }
-            Err(error) => tracing::debug!(%peer, %error, "a call cannot be answered"),
         }
         reports
+    }
+
+    /// The caller need not wait for its time limit.
+    fn refuse_call(&mut self, peer: Peer, hello: &Greeting) {
+        let mut answer = self.greeting(Kind::Refuse, peer, hello.attempt.get());
+        answer.caller_nonce = hello.caller_nonce;
+        self.say(peer, answer);
     }
 
     fn answer(

@@ -43,8 +43,6 @@ const PARTS: usize = 32;
 const LETTERS: u32 = 256;
 /// The global header that precedes a datagram in its buffer.
 pub const GLOBAL_HEADER: usize = 40;
-/// Requests of all peers that may wait for a completion.
-const COMPLETIONS: u32 = 16_384;
 /// How long a departed rail stays for its last frames to be acknowledged.
 const LINGER: Duration = Duration::from_secs(1);
 /// Sleep at most this long while a peer's credits are used up: nothing wakes for those.
@@ -94,6 +92,8 @@ pub struct Verbs {
     /// Connections that broke: each may have kept a receive that the device had begun to fill.
     pub(crate) lost: u32,
     most_in_flight: usize,
+    /// Places in the queue of completed requests.
+    pub(crate) completions: u32,
     pub(crate) calls: u32,
     pub(crate) looked: Instant,
     pub(crate) swept: Instant,
@@ -172,14 +172,31 @@ impl Verbs {
     ///
     /// # Errors
     /// When libibverbs or a device is not there, no port is active, or the device or the system refuses (locked
-    /// memory, say).
+    /// memory, say) a port that was named, or all of them.
     pub fn open_all(config: VerbsConfig) -> Result<Vec<Verbs>, OpenError> {
         let ports = candidates(&config)?;
-        ports
-            .into_iter()
-            .zip(0..)
-            .map(|((device, port), rail)| Verbs::open(device, port, rail, config.clone()))
-            .collect()
+        let mut rails = Vec::new();
+        let mut first = None;
+        for (device, port) in ports {
+            let name = format!("{}:{port}", device.name());
+            let error = match Verbs::open(device, port, rails.len() as u16, config.clone()) {
+                Ok(rail) => {
+                    rails.push(rail);
+                    continue;
+                }
+                Err(OpenError::Verbs(source)) => OpenError::of(&name, source),
+                Err(other) => other,
+            };
+            if !config.include.is_empty() {
+                return Err(error); // it was asked for by name
+            }
+            tracing::warn!(%error, "a port is left out");
+            first.get_or_insert(error);
+        }
+        match first {
+            Some(error) if rails.is_empty() => Err(error),
+            _ => Ok(rails),
+        }
     }
 
     fn open(device: Device, port: u8, rail: u16, config: VerbsConfig) -> Result<Verbs, OpenError> {
@@ -190,13 +207,28 @@ impl Verbs {
         let limits = device.limits();
         let name = format!("{}:{port}", device.name());
         let chosen = match config.gid_index {
-            Some(index) => device.gid(port, index.into()).ok().map(|gid| (index, gid)),
+            Some(index) => device
+                .gid(port, index.into())
+                .ok()
+                .filter(|gid| gid.iter().any(|&byte| byte != 0))
+                .map(|gid| (index, gid)),
             None => address::choose_gid(&device, port, state.gids, state.ethernet),
         };
-        let (gid_index, gid) = chosen.ok_or(OpenError::NoGid { device: name.clone() })?;
+        let (gid_index, gid) = chosen.ok_or_else(|| OpenError::NoGid {
+            device: name.clone(),
+            wanted: config.gid_index,
+            entries: state.gids,
+        })?;
+        if config.pkey_index >= state.partitions.max(1) {
+            return Err(OpenError::NoPartition {
+                device: name,
+                wanted: config.pkey_index,
+                entries: state.partitions,
+            });
+        }
 
         let channel = Channel::new(&device)?;
-        let completions = COMPLETIONS.min(limits.completions);
+        let completions = config.completions.min(limits.completions);
         let most = config.receives_max.min(limits.shared).min(limits.completions);
         let sends = CompletionQueue::new(&device, &channel, completions)?;
         let arrivals = CompletionQueue::new(&device, &channel, most)?;
@@ -213,7 +245,7 @@ impl Verbs {
             gid,
             lid: state.lid.into(),
             link: if state.ethernet { 2 } else { 1 },
-            mtu: state.mtu,
+            mtu: state.mtu.min(config.mtu.max(1)),
             number: datagrams.number().into(),
             key: queue_key.into(),
         };
@@ -289,7 +321,9 @@ impl Verbs {
             done: VecDeque::new(),
             in_flight: 0,
             lost: 0,
-            most_in_flight: completions as usize,
+            // The rest is for credits and probes, see `provide`.
+            most_in_flight: completions as usize / 2,
+            completions,
             calls: 0,
             looked: now,
             swept: now,

@@ -62,6 +62,8 @@ pub struct Port {
     pub mtu: u8,
     /// Entries of the GID table.
     pub gids: u32,
+    /// Entries of the partition table.
+    pub partitions: u16,
     /// Longest message, in bytes.
     pub max_message: u32,
     /// Signalling rate times lanes, in MB/s.
@@ -186,6 +188,7 @@ impl Device {
             lid: attr.lid,
             mtu: attr.active_mtu.clamp(1, 5) as u8,
             gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
+            partitions: attr.pkey_tbl_len,
             max_message: attr.max_msg_sz,
             bandwidth_mbs: bandwidth_mbs(attr.active_speed, attr.active_width),
         })

@@ -6,9 +6,10 @@
 
 use clap::Parser;
 use ironweave_hwtests::fabric::HOSTS;
+use ironweave_hwtests::job::PROGRAMS;
 use ironweave_hwtests::vm::{Machine, Task, VmError};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,9 +18,18 @@ use std::time::Duration;
 const PACKAGES: &[&str] = &["ironweave-hwtests", "ironweave-btl-verbs"];
 /// Tests that the quick set leaves out: each takes more than some fifteen seconds on emulated devices.
 const LONG: &[&str] = &[
+    "a_job_recovers_over_wires_that_lose",
+    "a_lost_rail_is_survived",
+    "a_mended_rail_is_used_again",
+    "a_stopped_rank_is_found_and_ended",
+    "bandwidth_to_four_mebibytes",
     "carries_every_size",
     "ends_in_time_when_the_peer_is_stopped",
+    "every_size_and_mode",
+    "kills_at_random_moments",
     "leaves_nothing_behind",
+    "order_is_kept_over_two_rails",
+    "revoke_agree_and_shrink",
     "survives_a_peer_killed_while_packing",
     "survives_the_death_of_a_peer",
 ];
@@ -48,6 +58,9 @@ struct Arguments {
     /// Take the test binaries from here instead of building them
     #[arg(long, value_name = "DIRECTORY")]
     tests: Option<PathBuf>,
+    /// Take `ironweave`, `iw-osu` and the examples from here instead of building them
+    #[arg(long, value_name = "DIRECTORY")]
+    programs: Option<PathBuf>,
     /// Only tests with this in their names
     filter: Option<String>,
 }
@@ -62,6 +75,15 @@ fn main() -> ExitCode {
         Ok(binaries) if !binaries.is_empty() => binaries,
         Ok(_) => return fail("there are no test binaries"),
         Err(error) => return fail(&error.to_string()),
+    };
+    let programs = match (&arguments.programs, &arguments.tests) {
+        (Some(directory), _) => Ok(directory.clone()),
+        (None, Some(_)) => beside(),
+        (None, None) => built_programs(),
+    };
+    let programs = match programs.and_then(|directory| directory.canonicalize()) {
+        Ok(directory) => directory,
+        Err(error) => return fail(&format!("the programs of the jobs: {error}")),
     };
     let left_out = if arguments.long || arguments.filter.is_some() { &[][..] } else { LONG };
     let skips: String = left_out.iter().map(|name| format!(" --skip {name}")).collect();
@@ -84,6 +106,7 @@ fn main() -> ExitCode {
     let status = if arguments.vm {
         let mut task = Task::new(command);
         task.limit = Duration::from_secs(arguments.limit);
+        task.environment.push((PROGRAMS.into(), programs.display().to_string()));
         match Machine::prepare().and_then(|machine| machine.run(&task, heard.clone())) {
             Ok(status) => status,
             Err(VmError::Unavailable(why)) => {
@@ -93,7 +116,7 @@ fn main() -> ExitCode {
             Err(error) => return fail(&error.to_string()),
         }
     } else {
-        match here(&command, &arguments, heard.clone()) {
+        match here(&command, &arguments, &programs, heard.clone()) {
             Ok(status) => status,
             Err(error) => return fail(&error.to_string()),
         }
@@ -119,15 +142,43 @@ fn built() -> io::Result<Vec<PathBuf>> {
     if !output.status.success() {
         return Err(io::Error::other(format!("cargo test --no-run: {}", output.status)));
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    // One line of JSON for each artifact; only integration tests, whose path is below a `tests` directory, use devices.
+    // Only integration tests, whose kind is `test`, use devices.
+    Ok(executables(&output.stdout, "\"kind\":[\"test\"]"))
+}
+
+/// Builds what the jobs run, as users have it, and says where it is.
+fn built_programs() -> io::Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.args(["build", "--release", "--message-format=json", "--quiet"]);
+    cargo.args(["-p", "ironweave-rte", "-p", "ironweave-benches", "-p", "ironweave"]);
+    cargo.args(["--bin", "ironweave", "--bin", "iw-osu"]);
+    for example in ["survive", "scenarios", "recovery", "heartbeat"] {
+        cargo.args(["--example", example]);
+    }
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("cargo build: {}", output.status)));
+    }
+    let built = executables(&output.stdout, "\"kind\":[\"bin\"]");
+    let directory = built.first().and_then(|path| path.parent());
+    directory.map(Path::to_owned).ok_or_else(|| io::Error::other("cargo built no program"))
+}
+
+/// Where this program is.
+fn beside() -> io::Result<PathBuf> {
+    let me = std::env::current_exe()?;
+    me.parent().map(Path::to_owned).ok_or_else(|| io::Error::other("this program is nowhere"))
+}
+
+/// What cargo says it made, of one kind: one line of JSON for each artifact.
+fn executables(messages: &[u8], kind: &str) -> Vec<PathBuf> {
+    let text = String::from_utf8_lossy(messages);
     let path = |line: &str| {
-        let integration = line.contains("\"kind\":[\"test\"]");
         let (_, rest) = line.split_once("\"executable\":\"")?;
         let (path, _) = rest.split_once('"')?;
-        integration.then(|| PathBuf::from(path))
+        line.contains(kind).then(|| PathBuf::from(path))
     };
-    Ok(text.lines().filter_map(path).collect())
+    text.lines().filter_map(path).collect()
 }
 
 /// The files of `directory`, in order.
@@ -141,9 +192,15 @@ fn listed(directory: &PathBuf) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Runs the command on this machine's devices.
-fn here(command: &[String], arguments: &Arguments, mut heard: Heard) -> io::Result<i32> {
+fn here(
+    command: &[String],
+    arguments: &Arguments,
+    programs: &Path,
+    mut heard: Heard,
+) -> io::Result<i32> {
     let mut child = Command::new(&command[0])
         .args(&command[1..])
+        .env(PROGRAMS, programs)
         .env(HOSTS, arguments.devices.join(","))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

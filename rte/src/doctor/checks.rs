@@ -282,6 +282,23 @@ pub(super) fn ofi() -> Vec<Finding> {
         .collect()
 }
 
+pub(super) fn rdma() -> Vec<Finding> {
+    let params = sources::load(&[]).unwrap_or_default(); // what is wrong with them is a finding of its own
+    let ports = crate::rdma::ports(&params);
+    if ports.is_empty() {
+        let words = "no RDMA device; tcp is used between hosts";
+        return vec![Finding::new("verbs", Level::Note, words)];
+    }
+    let level = |port: &crate::rdma::Port| match port.unused {
+        None => Level::Ok,
+        Some(_) => Level::Note,
+    };
+    ports
+        .iter()
+        .map(|port| Finding::new(format!("verbs {}", port.name), level(port), port.to_string()))
+        .collect()
+}
+
 pub(super) fn libraries() -> Vec<Finding> {
     probe::KNOWN
         .iter()

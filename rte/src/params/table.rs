@@ -67,6 +67,8 @@ pub static TABLE: &[Def] = &[
         "Service level of connections."),
     row("btl_verbs_traffic_class", Kind::Count(0, 255), "0",
         "Traffic class of connections over Ethernet."),
+    row("btl_verbs_mtu", Kind::Choice(&["auto", "256", "512", "1024", "2048", "4096"]), "auto",
+        "Largest path MTU to use in bytes; the lesser of both ports' counts all the same."),
     row("btl_verbs_timeout", Kind::Count(1, 31), "14",
         "Wait for an acknowledgement before a packet is sent again: 4.096 µs times 2 to this power."),
     row("btl_verbs_retry_count", Kind::Count(0, 6), "6",
@@ -150,9 +152,10 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_SEED",
     // the library of the ofi transport, by soname or path, instead of libfabric.so.1
     "IRONWEAVE_OFI_LIB",
-    // device tests: the devices of each host, and whether this is the virtual machine
+    // device tests: the devices of each host, whether this is the virtual machine, and where our programs are
     "IRONWEAVE_VERBS_HOSTS",
     "IRONWEAVE_VM",
+    "IRONWEAVE_PROGRAMS",
     // the compilers behind mpicc and mpicxx
     "IRONWEAVE_CC",
     "IRONWEAVE_CXX",

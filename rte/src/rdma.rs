@@ -1,0 +1,117 @@
+//! The RDMA ports of this host and whether verbs uses them, for `ironweave info` and `ironweave doctor`. The kernel lists
+//! them also where the library or the right to open them is missing, so what is missing can be said. Changes nothing.
+
+use crate::params::Params;
+use ironweave_ffi_verbs::Device;
+use std::fmt;
+use std::path::Path;
+
+/// Where the kernel lists RDMA devices.
+const CLASS: &str = "/sys/class/infiniband";
+
+/// One port of an RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// The device and the port's number: `mlx5_0:1`.
+    pub name: String,
+    /// What carries it.
+    pub link: &'static str,
+    /// The kernel's words for its speed.
+    pub rate: String,
+    /// Why verbs does not use it; `None` when it does.
+    pub unused: Option<String>,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}, {}): ", self.name, self.link, self.rate)?;
+        match &self.unused {
+            None => f.write_str("used by verbs"),
+            Some(why) => write!(f, "not used: {why}"),
+        }
+    }
+}
+
+/// The ports of this host, in order; none where there is no RDMA device.
+pub fn ports(params: &Params) -> Vec<Port> {
+    let mut ports = Vec::new();
+    for device in entries(Path::new(CLASS)) {
+        let root = Path::new(CLASS).join(&device);
+        let iwarp = word(&root.join("node_type")).starts_with("4");
+        let opened = Device::open(&device).map_err(|error| error.to_string());
+        for number in entries(&root.join("ports")) {
+            let directory = root.join("ports").join(&number);
+            let name = format!("{device}:{number}");
+            let link = match (iwarp, word(&directory.join("link_layer")).as_str()) {
+                (true, _) => "iWARP",
+                (false, "InfiniBand") => "InfiniBand",
+                (false, _) => "RoCE",
+            };
+            let listed = |list: &str| {
+                params.list(list).iter().any(|entry| *entry == device || *entry == name)
+            };
+            let unused = if !params.selection("btl").allows("verbs") {
+                Some(String::from("verbs is not among the transports (btl)"))
+            } else if listed("btl_verbs_exclude") {
+                Some(String::from("btl_verbs_exclude names it"))
+            } else if !params.list("btl_verbs_include").is_empty() && !listed("btl_verbs_include") {
+                Some(String::from("btl_verbs_include does not name it"))
+            } else {
+                unusable(&word(&directory.join("state")), &opened)
+            };
+            ports.push(Port { name, link, rate: word(&directory.join("rate")), unused });
+        }
+    }
+    ports
+}
+
+/// Why a port that may be used cannot be.
+fn unusable(state: &str, opened: &Result<Device, String>) -> Option<String> {
+    if !state.ends_with("ACTIVE") {
+        let state = state.rsplit(' ').next().unwrap_or_default();
+        return Some(format!(
+            "it is {state}, not ACTIVE (cable, subnet manager, or its interface is down)"
+        ));
+    }
+    match opened {
+        Err(error) => Some(format!("it cannot be opened: {error}")),
+        Ok(device) if device.limits().shared == 0 => {
+            Some(String::from("it has no shared receive queues"))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// The names in a directory, in order; none when it cannot be read.
+fn entries(directory: &Path) -> Vec<String> {
+    let Ok(read) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut names: Vec<String> =
+        read.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The one line of a file of the kernel's; empty when it cannot be read.
+fn word(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_down_says_what_it_is() {
+        let opened = Err(String::from("no"));
+        assert!(unusable("1: DOWN", &opened).unwrap().starts_with("it is DOWN, not ACTIVE"));
+        assert_eq!(unusable("4: ACTIVE", &opened).unwrap(), "it cannot be opened: no");
+    }
+
+    #[test]
+    fn every_port_says_whether_it_is_used() {
+        for port in ports(&Params::default()) {
+            let text = port.to_string();
+            assert!(text.ends_with("used by verbs") || text.contains("not used: "), "{text}");
+        }
+    }
+}
