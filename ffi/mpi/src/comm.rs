@@ -6,6 +6,7 @@ use crate::errhandler::Handler;
 use crate::handle::Table;
 use crate::info::Pairs;
 use crate::prelude::*;
+use crate::request::Attached;
 use crate::topology::Topology;
 use ironweave::raw::Engine;
 use ironweave_core::CommHandle;
@@ -37,6 +38,8 @@ pub struct State {
     pub name: String,
     /// Cached attributes (§7.7).
     pub attributes: Cache,
+    /// The buffer that the user attached for buffered sends.
+    pub attached: Option<Attached>,
     /// Hints (§7.4.4).
     pub info: Option<Arc<Pairs>>,
 }
@@ -58,8 +61,13 @@ impl Comm {
     /// # Errors
     /// `MPI_ERR_ARG` when the core has no such communicator.
     pub fn new(engine: &Engine, core: CommHandle, handler: Handler, name: &str) -> Result<Comm> {
-        let state =
-            State { handler, name: name.to_owned(), attributes: Cache::default(), info: None };
+        let state = State {
+            handler,
+            name: name.to_owned(),
+            attributes: Cache::default(),
+            attached: None,
+            info: None,
+        };
         Ok(Comm {
             core,
             p2p: engine.point_to_point(core)?,

@@ -192,6 +192,55 @@ mpi! {
         }
     }
 
+    fn MPI_Request_get_status_all(count: c_int, requests: *const MPI_Request, flag: *mut c_int, statuses: *mut MPI_Status) on none {
+        // SAFETY: the caller's arrays; the handles stay as they are.
+        let several = unsafe { Several::new(count, requests.cast_mut(), statuses)? };
+        let seen = seen(&several)?;
+        let all = seen.iter().all(Option::is_some);
+        for (at, told) in seen.into_iter().flatten().enumerate().take_while(|_| all) {
+            several.give(at, told, MPI_SUCCESS);
+        }
+        // SAFETY: the caller's result.
+        unsafe { flag.write(c_int::from(all)) };
+        Ok(())
+    }
+
+    fn MPI_Request_get_status_any(count: c_int, requests: *const MPI_Request, index: *mut c_int, flag: *mut c_int, out: *mut MPI_Status) on none {
+        // SAFETY: the caller's array; the handles stay as they are.
+        let several = unsafe { Several::new(count, requests.cast_mut(), std::ptr::null_mut())? };
+        let none_active = several.handles.iter().all(|handle| *handle == MPI_REQUEST_NULL);
+        let seen = seen(&several)?;
+        let active = |at: &usize| several.handles[*at] != MPI_REQUEST_NULL;
+        let found = (0..seen.len()).filter(active).find_map(|at| Some((at, seen[at]?)));
+        // SAFETY: the caller's results.
+        unsafe {
+            flag.write(c_int::from(found.is_some() || none_active));
+            index.write(found.map_or(MPI_UNDEFINED, |(at, _)| at as c_int));
+            if found.is_some() || none_active {
+                status::give(|| found.map_or(MPI_Status::EMPTY, |(_, told)| told), out);
+            }
+        }
+        Ok(())
+    }
+
+    fn MPI_Request_get_status_some(incount: c_int, requests: *const MPI_Request, outcount: *mut c_int, indices: *mut c_int, statuses: *mut MPI_Status) on none {
+        // SAFETY: the caller's arrays; the handles stay as they are.
+        let several = unsafe { Several::new(incount, requests.cast_mut(), statuses)? };
+        let none_active = several.handles.iter().all(|handle| *handle == MPI_REQUEST_NULL);
+        let mut found = 0;
+        for (at, told) in seen(&several)?.into_iter().enumerate() {
+            if let (Some(told), false) = (told, several.handles[at] == MPI_REQUEST_NULL) {
+                // SAFETY: the caller's result.
+                unsafe { indices.add(found).write(at as c_int) };
+                several.give(found, told, MPI_SUCCESS);
+                found += 1;
+            }
+        }
+        // SAFETY: the caller's result.
+        unsafe { outcount.write(if none_active { MPI_UNDEFINED } else { found as c_int }) };
+        Ok(())
+    }
+
     fn MPI_Waitsome(incount: c_int, requests: *mut MPI_Request, outcount: *mut c_int, indices: *mut c_int, statuses: *mut MPI_Status) on none {
         // SAFETY: the caller's arrays.
         let mut several = unsafe { Several::new(incount, requests, statuses)? };
@@ -297,6 +346,13 @@ fn wait_all(several: &mut Several<'_>) -> Result<()> {
         }
     }
     errors.in_status()
+}
+
+/// The statuses of those that are over, without ending them.
+fn seen(several: &Several<'_>) -> Result<Vec<Option<MPI_Status>>> {
+    let mut inside = process::enter()?;
+    inside.progress();
+    several.handles.iter().map(|handle| request::peek(&mut inside, *handle)).collect()
 }
 
 /// Whether all are over, or one was interrupted; ends none.

@@ -3,8 +3,9 @@
 use crate::error::give_string;
 use crate::prelude::*;
 use crate::process::Phase;
+use crate::session;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::thread::ThreadId;
 use std::time::Instant;
 
@@ -13,14 +14,63 @@ static LEVEL: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
 /// The thread that initialized.
 static MAIN: OnceLock<ThreadId> = OnceLock::new();
 
-/// Joins the job at a thread level.
-pub(crate) fn init(required: c_int) -> Result<c_int> {
+/// Where the world is in its life; sessions have lives of their own.
+static WORLD: AtomicU8 = AtomicU8::new(NOT_YET);
+const NOT_YET: u8 = 0;
+const HERE: u8 = 1;
+const GONE: u8 = 2;
+
+/// Sees that the job is joined. The first one decides the thread level.
+pub(crate) fn join(level: c_int) -> Result<()> {
     match process::phase() {
-        Phase::Before => {}
-        Phase::Single | Phase::Multiple => {
-            return Err(fail(MPI_ERR_OTHER, "the library is initialized already"));
+        Phase::Before => {
+            process::start(level == MPI_THREAD_MULTIPLE)?;
+            LEVEL.store(level, Ordering::Relaxed);
+            // A process starts once.
+            let _ = MAIN.set(std::thread::current().id());
+            Ok(())
         }
-        Phase::After => {
+        Phase::Single | Phase::Multiple => Ok(()),
+        Phase::After => Err(fail(MPI_ERR_OTHER, "the job was left: there is no second time")),
+    }
+}
+
+/// Leaves the job, when neither the world nor a session needs it. A program that only has sessions may open another one: it
+/// leaves when it ends.
+pub(crate) fn leave_if_unused() -> Result<()> {
+    static AT_EXIT: AtomicBool = AtomicBool::new(false);
+    if session::open() > 0 {
+        return Ok(());
+    }
+    match WORLD.load(Ordering::Relaxed) {
+        GONE => process::stop(),
+        NOT_YET => {
+            if !AT_EXIT.swap(true, Ordering::Relaxed) {
+                // SAFETY: a function without arguments, which is there as long as the process (`-z nodelete`).
+                unsafe { libc::atexit(at_exit) };
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+extern "C" fn at_exit() {
+    if process::is_running()
+        && session::open() == 0
+        && WORLD.load(Ordering::Relaxed) != HERE
+        && let Err(error) = process::stop()
+    {
+        eprintln!("ironweave: {}: leaving the job: {error}", process::describe());
+    }
+}
+
+/// Initializes the world.
+pub(crate) fn init(required: c_int) -> Result<c_int> {
+    match WORLD.load(Ordering::Relaxed) {
+        NOT_YET => {}
+        HERE => return Err(fail(MPI_ERR_OTHER, "the library is initialized already")),
+        _ => {
             return Err(fail(MPI_ERR_OTHER, "called after MPI_Finalize: there is no second time"));
         }
     }
@@ -29,11 +79,9 @@ pub(crate) fn init(required: c_int) -> Result<c_int> {
     if !known.contains(&required) {
         return Err(fail(MPI_ERR_ARG, format!("{required} is no thread level")));
     }
-    process::start(required == MPI_THREAD_MULTIPLE)?;
-    LEVEL.store(required, Ordering::Relaxed);
-    // A process starts once.
-    let _ = MAIN.set(std::thread::current().id());
-    Ok(required)
+    join(required)?;
+    WORLD.store(HERE, Ordering::Relaxed);
+    Ok(LEVEL.load(Ordering::Relaxed))
 }
 
 /// The name of this host.
@@ -70,20 +118,23 @@ mpi! {
 
     fn MPI_Finalize() on none {
         process::check()?;
-        // Before anything else: delete functions may still communicate (§11.2.4).
-        crate::attribute::clear(MPI_COMM_SELF.0, crate::comm::get(MPI_COMM_SELF)?)?;
-        process::stop()
+        if WORLD.load(Ordering::Relaxed) != HERE {
+            return Err(fail(MPI_ERR_OTHER, "there is no world to finalize"));
+        }
+        session::clear_self()?;
+        WORLD.store(GONE, Ordering::Relaxed);
+        leave_if_unused()
     }
 
     fn MPI_Initialized(flag: *mut c_int) on none {
         // SAFETY: the caller's result.
-        unsafe { flag.write(c_int::from(process::phase() != Phase::Before)) };
+        unsafe { flag.write(c_int::from(WORLD.load(Ordering::Relaxed) != NOT_YET)) };
         Ok(())
     }
 
     fn MPI_Finalized(flag: *mut c_int) on none {
         // SAFETY: the caller's result.
-        unsafe { flag.write(c_int::from(process::phase() == Phase::After)) };
+        unsafe { flag.write(c_int::from(WORLD.load(Ordering::Relaxed) == GONE)) };
         Ok(())
     }
 
@@ -124,6 +175,33 @@ mpi! {
             abi_minor.write(MPI_ABI_SUBVERSION);
         }
         Ok(())
+    }
+
+    fn MPI_Abi_get_info(info: *mut MPI_Info) on none {
+        let sizes = [("mpi_aint_size", size_of::<MPI_Aint>()), ("mpi_count_size", size_of::<MPI_Count>()), ("mpi_offset_size", size_of::<MPI_Offset>())];
+        let pairs = sizes.map(|(key, size)| (key.to_owned(), size.to_string()));
+        // SAFETY: the caller's result.
+        unsafe { info.write(crate::info::adopt(pairs.into())) };
+        Ok(())
+    }
+
+    fn MPI_Get_hw_resource_info(hw_info: *mut MPI_Info) on none {
+        // Nothing below a host is told apart.
+        // SAFETY: the caller's result.
+        unsafe { hw_info.write(crate::info::adopt(Vec::new())) };
+        Ok(())
+    }
+
+    fn MPI_Comm_get_parent(parent: *mut MPI_Comm) on none {
+        process::check()?;
+        // Nobody was spawned: that is to come.
+        // SAFETY: the caller's result.
+        unsafe { parent.write(MPI_COMM_NULL) };
+        Ok(())
+    }
+
+    fn MPI_Pcontrol(_level: c_int) on none {
+        Ok(()) // for tools that interpose; there is nothing to control here
     }
 
     fn MPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) on none {

@@ -101,8 +101,9 @@ pub fn invalid(handle: MPI_Errhandler) -> Fail {
 pub fn of(target: Target) -> Handler {
     let own = match target {
         Target::Comm(handle) => comm::get(handle).ok().map(|there| there.state().handler.clone()),
-        // Sessions bring their own; windows and files are to come.
-        Target::None | Target::Session(_) | Target::Win(_) | Target::File(_) => None,
+        Target::Session(handle) => crate::session::handler(handle),
+        // Windows and files are to come.
+        Target::None | Target::Win(_) | Target::File(_) => None,
     };
     own.or_else(|| comm::get(MPI_COMM_SELF).ok().map(|there| there.state().handler.clone()))
         .unwrap_or(Handler::Fatal)

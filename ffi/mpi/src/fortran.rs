@@ -56,6 +56,8 @@ conversions! {
         = |low| p2p::MESSAGES.of_fortran(low);
     MPI_Request MPI_REQUEST_NULL [MPI_Request_c2f MPI_Request_f2c MPI_Request_toint MPI_Request_fromint]
         = |low| process::enter().ok()?.requests.of_fortran(low).map(|request| request.0);
+    MPI_Session MPI_SESSION_NULL [MPI_Session_c2f MPI_Session_f2c MPI_Session_toint MPI_Session_fromint]
+        = crate::session::of_fortran;
     // There are no windows and no files yet, but their null handles.
     MPI_Win MPI_WIN_NULL [MPI_Win_c2f MPI_Win_f2c MPI_Win_toint MPI_Win_fromint]
         = |_| None;

@@ -404,6 +404,42 @@ mpi! {
     fn MPI_Buffer_flush() on none {
         flush()
     }
+
+    fn MPI_Buffer_iflush(request: *mut MPI_Request) on none {
+        // SAFETY: the caller's result.
+        unsafe { request.write(iflush(MPI_COMM_SELF)?) };
+        Ok(())
+    }
+
+    fn MPI_Comm_attach_buffer / MPI_Comm_attach_buffer_c(comm: MPI_Comm, buffer: *mut c_void, size: Count) on comm {
+        let there = comm::get(comm)?;
+        let mut state = there.state();
+        attach_to(&mut state.attached, buffer as usize, size.wide())
+    }
+
+    fn MPI_Comm_detach_buffer / MPI_Comm_detach_buffer_c(comm: MPI_Comm, buffer_addr: *mut c_void, size: *mut Count) on comm {
+        let there = comm::get(comm)?;
+        flush()?;
+        let Attached { start, len } = there.state().attached.take().unwrap_or(Attached { start: 0, len: 0 });
+        // SAFETY: the caller's results.
+        unsafe {
+            buffer_addr.cast::<usize>().write(start);
+            size.write(WriteCount::narrow(len));
+        }
+        Ok(())
+    }
+
+    fn MPI_Comm_flush_buffer(comm: MPI_Comm) on comm {
+        comm::get(comm)?;
+        flush()
+    }
+
+    fn MPI_Comm_iflush_buffer(comm: MPI_Comm, request: *mut MPI_Request) on comm {
+        comm::get(comm)?;
+        // SAFETY: the caller's result.
+        unsafe { request.write(iflush(comm)?) };
+        Ok(())
+    }
 }
 
 /// A message of the engine's own.
@@ -582,24 +618,50 @@ unsafe fn mrecv(
 }
 
 fn attach(start: usize, len: i64) -> Result<()> {
+    attach_to(&mut process::enter()?.attached, start, len)
+}
+
+/// Attaches a buffer where none is.
+pub(crate) fn attach_to(at: &mut Option<Attached>, start: usize, len: i64) -> Result<()> {
     if len < 0 {
         return Err(fail(MPI_ERR_ARG, format!("the buffer's size is {len}, which is negative")));
     }
-    let mut inside = process::enter()?;
-    if !inside.attached.is_empty() {
+    if at.is_some() {
         return Err(fail(MPI_ERR_BUFFER, "a buffer is attached already"));
     }
-    inside.attached.push(Attached { start, len });
+    *at = Some(Attached { start, len });
     Ok(())
 }
 
+/// [`flush`] as a request.
+pub(crate) fn iflush(comm: MPI_Comm) -> Result<MPI_Request> {
+    let mut inside = process::enter()?;
+    Ok(inside.requests.insert(comm, Request::Other(Box::new(Flush), true)))
+}
+
+struct Flush;
+
+impl Operation for Flush {
+    fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
+        (inside.engine.pml.unflushed() == 0).then(|| Ended::well(MPI_Status::EMPTY))
+    }
+
+    fn free(self: Box<Self>, _: &mut Inside) -> Result<Option<request::After>> {
+        Ok(None)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
 /// Buffered sends are the engine's own: they need no buffer, but the standard promises that they are out (§3.6.1).
-fn flush() -> Result<()> {
+pub(crate) fn flush() -> Result<()> {
     process::wait(|inside| (inside.engine.pml.unflushed() == 0).then_some(Ok(())))
 }
 
 fn detach() -> Result<Attached> {
     flush()?;
     let mut inside = process::enter()?;
-    Ok(inside.attached.pop().unwrap_or(Attached { start: 0, len: 0 }))
+    Ok(inside.attached.take().unwrap_or(Attached { start: 0, len: 0 }))
 }

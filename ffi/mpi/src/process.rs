@@ -33,8 +33,8 @@ pub struct Inside {
     pub engine: Engine,
     /// Requests of the user's.
     pub requests: request::Requests,
-    /// Bytes of buffers that users attached for buffered sends, which are not needed: the engine copies.
-    pub attached: Vec<request::Attached>,
+    /// The buffer that the user attached for buffered sends, which is not needed: the engine copies.
+    pub attached: Option<request::Attached>,
     /// Active requests that the engine does not move on by itself.
     pub chores: Vec<abi::MPI_Request>,
 }
@@ -269,7 +269,7 @@ pub fn start(multiple: bool) -> Result<()> {
     let inside = Inside {
         engine,
         requests: request::Requests::default(),
-        attached: Vec::new(),
+        attached: None,
         chores: Vec::new(),
     };
     comm::start(&inside.engine)?;

@@ -516,6 +516,10 @@ mpi! {
         if handle == SENT {
             return Ok(()); // it has been sent
         }
+        if let Some(cancel) = crate::generalized::cancel(&mut inside, handle) {
+            drop(inside);
+            return cancel();
+        }
         let (place, comm) = inside.requests.get(handle)?;
         let mut request = std::mem::replace(place, Request::Out);
         let answer = match &mut request {
@@ -555,6 +559,7 @@ mpi! {
             inside.progress();
             seen = peek(&mut inside, request)?;
         }
+        drop(inside);
         // SAFETY: the caller's results.
         unsafe {
             flag.write(c_int::from(seen.is_some()));
