@@ -40,7 +40,7 @@ impl User {
     /// Tells it.
     pub fn call(&self, target: Target, code: c_int) {
         let mut handle = match target {
-            Target::None => MPI_COMM_SELF.0,
+            Target::None | Target::Tool => MPI_COMM_SELF.0,
             Target::Comm(comm) => comm.0,
             Target::Session(session) => session.0,
             Target::Win(win) => win.0,
@@ -103,7 +103,7 @@ pub fn of(target: Target) -> Handler {
         Target::Comm(handle) => comm::get(handle).ok().map(|there| there.state().handler.clone()),
         Target::Session(handle) => crate::session::handler(handle),
         // Windows and files are to come.
-        Target::None | Target::Win(_) | Target::File(_) => None,
+        Target::None | Target::Win(_) | Target::File(_) | Target::Tool => None,
     };
     own.or_else(|| comm::get(MPI_COMM_SELF).ok().map(|there| there.state().handler.clone()))
         .unwrap_or(Handler::Fatal)

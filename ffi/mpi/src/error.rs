@@ -129,6 +129,18 @@ pub enum Target {
     Win(MPI_Win),
     /// A file.
     File(MPI_File),
+    /// The tool interface: no error handler is told (§15.3.9).
+    Tool,
+}
+
+/// For `on tool`.
+#[derive(Clone, Copy)]
+pub struct Tool;
+
+impl From<Tool> for Target {
+    fn from(_: Tool) -> Self {
+        Target::Tool
+    }
 }
 
 /// For `on none`.
@@ -183,6 +195,10 @@ pub fn unsupported(name: &'static str, on: Target) -> c_int {
 pub fn raise(name: &'static str, on: Target, error: Fail) -> c_int {
     let target = error.0.on.unwrap_or(on);
     let code = error.0.code;
+    if on == Target::Tool {
+        // A code of the tool interface's own, whatever went wrong beneath it.
+        return if code < MPI_T_ERR_CANNOT_INIT { MPI_T_ERR_NOT_ACCESSIBLE } else { code };
+    }
     let answer = error.0.answer.unwrap_or(code);
     match errhandler::of(target) {
         errhandler::Handler::Return => answer,
@@ -192,7 +208,7 @@ pub fn raise(name: &'static str, on: Target, error: Fail) -> c_int {
                 Target::Session(_) => "a session".into(),
                 Target::Win(_) => "a window".into(),
                 Target::File(_) => "a file".into(),
-                Target::None => "MPI_COMM_SELF".into(),
+                Target::None | Target::Tool => "MPI_COMM_SELF".into(),
             };
             let who = process::describe();
             eprintln!(

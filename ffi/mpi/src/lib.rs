@@ -29,6 +29,7 @@ mod info;
 mod memory;
 mod op;
 pub mod p2p;
+mod partitioned;
 pub mod prelude;
 pub mod probe;
 pub mod process;
@@ -36,6 +37,7 @@ pub mod request;
 mod session;
 pub mod status;
 mod stubs;
+mod tool;
 mod topology;
 mod ulfm;
 

@@ -521,9 +521,6 @@ struct Both {
     gone: Option<Ended>,
 }
 
-// SAFETY: endings of messages have nothing to run outside, which alone is not `Send`.
-unsafe impl Send for Both {}
-
 impl Operation for Both {
     fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
         for (handle, end) in [(&mut self.receive, &mut self.got), (&mut self.send, &mut self.gone)]

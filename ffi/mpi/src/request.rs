@@ -22,7 +22,7 @@ pub struct Attached {
 pub const SENT: MPI_Request = MPI_Request(0x181);
 
 /// What an ending has to do with the engine free: it may write the status.
-pub type After = Box<dyn FnOnce(&mut MPI_Status) -> Result<()>>;
+pub type After = Box<dyn FnOnce(&mut MPI_Status) -> Result<()> + Send>;
 
 /// The end of an operation.
 pub struct Ended {
@@ -361,9 +361,6 @@ struct Over {
     /// A persistent request, inactive: what stays.
     inner: Option<Box<Request>>,
 }
-
-// SAFETY: what is to run outside is run by whoever ends the request, one thread at a time, as everything inside.
-unsafe impl Send for Over {}
 
 impl Over {
     fn new(ended: Ended, inner: Option<Box<Request>>) -> Over {

@@ -4,7 +4,8 @@
 //!      0 and up            users
 //!     -1 …  -15            reserved for the library's own exchanges outside of schedules (communicator creation)
 //!    -16 … -2^29 + 1       one for each collective call of a communicator, in the order of calls, in a circle
-//!    -2^29 … -2^30 + 1     one for each persistent collective, in the order of initialisations, in a circle
+//!    -2^29 … -3·2^28 + 1   one for each persistent collective, in the order of initialisations, in a circle
+//!  -3·2^28 … -2^30 + 1     partitioned point-to-point messages, by the user's tag ([`partitioned`])
 //!    -2^30 and down        FT_TAG_MAX: resilient (agreement, shrink)
 //! ```
 //! All members of a communicator call its collectives, and initialise its persistent ones, in the same order (MPI 5.0
@@ -15,6 +16,16 @@ use ironweave_pml::ob1::FT_TAG_MAX;
 
 const FIRST: i32 = -16;
 const FIRST_PERSISTENT: i32 = FT_TAG_MAX / 2;
+
+/// The first tag of partitioned messages.
+const FIRST_PARTITIONED: i32 = FIRST_PERSISTENT + FIRST_PERSISTENT / 2;
+
+/// The tag of a partitioned message (MPI 5.0, chapter 4): partitioned operations match each other only. Tags of users that
+/// differ by a multiple of 2^28 - 1 share one.
+#[must_use]
+pub const fn partitioned(tag: i32) -> i32 {
+    FIRST_PARTITIONED - tag % (FIRST_PARTITIONED - FT_TAG_MAX)
+}
 
 /// Gives each operation of a communicator its tag.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +55,7 @@ impl Tags {
     /// For the next persistent operation.
     pub const fn persistent(&mut self) -> i32 {
         let tag = self.next_persistent;
-        self.next_persistent = if tag - 1 > FT_TAG_MAX { tag - 1 } else { FIRST_PERSISTENT };
+        self.next_persistent = if tag - 1 > FIRST_PARTITIONED { tag - 1 } else { FIRST_PERSISTENT };
         tag
     }
 }
@@ -64,9 +75,20 @@ mod tests {
         tags.undo();
         assert_eq!(tags.call(), FIRST);
         assert_eq!(tags.persistent(), FIRST_PERSISTENT);
-        tags.next_persistent = FT_TAG_MAX + 1;
-        assert_eq!((tags.persistent(), tags.persistent()), (FT_TAG_MAX + 1, FIRST_PERSISTENT));
-        let all = [FIRST, FIRST_PERSISTENT + 1, FIRST_PERSISTENT, FT_TAG_MAX + 1];
+        tags.next_persistent = FIRST_PARTITIONED + 1;
+        assert_eq!(
+            (tags.persistent(), tags.persistent()),
+            (FIRST_PARTITIONED + 1, FIRST_PERSISTENT)
+        );
+        let all = [
+            FIRST,
+            FIRST_PERSISTENT + 1,
+            FIRST_PERSISTENT,
+            FIRST_PARTITIONED + 1,
+            partitioned(0),
+            partitioned(i32::MAX),
+            FT_TAG_MAX + 1,
+        ];
         assert!(all.into_iter().all(ironweave_pml::ob1::is_collective));
     }
 }
