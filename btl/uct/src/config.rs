@@ -1,0 +1,242 @@
+//! What a rail is opened with, and which transports on which devices become rails.
+
+use ironweave_btl::Peer;
+use ironweave_ffi_uct::{DeviceKind, Resource, Uct, UctError};
+use std::time::Duration;
+
+/// How UCT is used.
+#[derive(Clone, Debug)]
+pub struct UctConfig {
+    /// Who this process is.
+    pub me: Peer,
+    /// The job secret.
+    pub secret: [u8; 32],
+    /// The job's name.
+    pub job: String,
+    /// The library, by soname or path; `None`: `IRONWEAVE_UCT_LIB`, or libuct.so.0.
+    pub library: Option<String>,
+    /// Transports to use, by name (`posix`, `tcp`, `rc_verbs`); empty: posix, and the best network there is.
+    pub transports: Vec<String>,
+    /// Devices to use (`mlx5_0:1`, `eth0`); empty: all, loopback only when there is no other. Memory is not asked for by
+    /// name.
+    pub devices: Vec<String>,
+    /// At most so many devices of a network become rails.
+    pub rails: usize,
+    /// Longest payload of one frame, in bytes; less where a transport cannot.
+    pub frame: usize,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+    /// How long nothing may get through to a peer that something is sent to, before it becomes a suspect; zero: for ever.
+    pub peer_timeout: Duration,
+    /// How often each peer is checked, where the transport can.
+    pub check: Duration,
+    /// How long a process that has finalized waits for its peers to see it.
+    pub linger: Duration,
+    /// Connects endpoints to each other, and sends greetings over an interface of their own, also where an interface can
+    /// be connected to.
+    pub by_endpoints: bool,
+}
+
+impl Default for UctConfig {
+    fn default() -> Self {
+        UctConfig {
+            me: Peer(0),
+            secret: [0; 32],
+            job: String::new(),
+            library: None,
+            transports: Vec::new(),
+            devices: Vec::new(),
+            rails: 4,
+            frame: 32 << 10,
+            connect_timeout: Duration::from_secs(30),
+            peer_timeout: Duration::from_secs(300),
+            check: Duration::from_millis(100),
+            linger: Duration::from_secs(1),
+            by_endpoints: false,
+        }
+    }
+}
+
+/// No rail could be opened: why, in words for people.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The library, or a call of it.
+    #[error("uct: {0}")]
+    Library(#[from] UctError),
+    /// A call for one transport.
+    #[error("uct: {transport} on {device}: {error}")]
+    Transport {
+        /// Which.
+        transport: String,
+        /// On what.
+        device: String,
+        /// What it says.
+        error: UctError,
+    },
+    /// A transport that cannot carry messages, or not in a way that is known here.
+    #[error("uct: {transport} on {device} cannot be used: {why}")]
+    Unfit {
+        /// Which.
+        transport: String,
+        /// On what.
+        device: String,
+        /// What it lacks.
+        why: &'static str,
+    },
+    /// What was asked for is not there.
+    #[error("uct: no {what} {name:?}; there are {offered}")]
+    Nothing {
+        /// `transport` or `device`.
+        what: &'static str,
+        /// The name that was asked for.
+        name: String,
+        /// What the library offers.
+        offered: String,
+    },
+    /// The kernel has no randomness to give.
+    #[error("uct: getrandom: {0}")]
+    Random(rustix::io::Errno),
+    /// A limit that cannot work.
+    #[error("uct: {0}")]
+    Limit(&'static str),
+}
+
+/// Networks taken without being asked for by name: the first of these that is there.
+const NETWORKS: [&str; 4] = ["rc_mlx5", "dc_mlx5", "rc_verbs", "tcp"];
+
+/// What is open to be a rail, in order: transports as they were named, devices as the library has them.
+pub(crate) fn choose(uct: &Uct, config: &UctConfig) -> Result<Vec<Resource>, OpenError> {
+    sift(uct.resources()?, config)
+}
+
+/// An interface for greetings, on the same device if possible.
+pub(crate) fn letters(uct: &Uct, main: &Resource) -> Result<Option<Resource>, OpenError> {
+    let mut resources = uct.resources()?;
+    let rank = |resource: &Resource| match resource.transport.as_str() {
+        "ud_verbs" | "ud_mlx5" if resource.device == main.device => 0,
+        "tcp" if resource.device == main.device => 1,
+        "tcp" if resource.device != "lo" => 2,
+        _ => 3,
+    };
+    resources.retain(|resource| rank(resource) < 3);
+    Ok(resources.into_iter().min_by_key(rank))
+}
+
+fn sift(resources: Vec<Resource>, config: &UctConfig) -> Result<Vec<Resource>, OpenError> {
+    let has = |name: &str| resources.iter().any(|resource| resource.transport == name);
+    let wanted: Vec<&str> = match config.transports.is_empty() {
+        true => {
+            let network = NETWORKS.into_iter().find(|name| has(name));
+            ["posix"].into_iter().filter(|name| has(name)).chain(network).collect()
+        }
+        false => config.transports.iter().map(String::as_str).collect(),
+    };
+    let offered = |of: fn(&Resource) -> &str| {
+        let mut names: Vec<&str> = Vec::new();
+        for resource in &resources {
+            if !names.contains(&of(resource)) {
+                names.push(of(resource));
+            }
+        }
+        names.join(", ")
+    };
+    let nothing = |what, name: &str, of: fn(&Resource) -> &str| OpenError::Nothing {
+        what,
+        name: name.to_owned(),
+        offered: offered(of),
+    };
+    if let Some(name) = wanted.iter().find(|name| !has(name)) {
+        return Err(nothing("transport", name, |resource| &resource.transport));
+    }
+    if let Some(name) = config
+        .devices
+        .iter()
+        .find(|name| resources.iter().all(|resource| resource.device != **name))
+    {
+        return Err(nothing("device", name, |resource| &resource.device));
+    }
+    let mut chosen = Vec::new();
+    for name in wanted {
+        let mut rails: Vec<&Resource> =
+            resources.iter().filter(|resource| resource.transport == name).collect();
+        let network = rails.iter().any(|rail| rail.kind == DeviceKind::Network);
+        if network && !config.devices.is_empty() {
+            rails.retain(|rail| config.devices.contains(&rail.device));
+        } else if rails.iter().any(|rail| rail.device != "lo") {
+            rails.retain(|rail| rail.device != "lo");
+        }
+        rails.truncate(config.rails.max(1));
+        chosen.extend(rails.into_iter().cloned());
+    }
+    match chosen.is_empty() {
+        true => Err(nothing("device", &config.devices.join(", "), |resource| &resource.device)),
+        false => Ok(chosen),
+    }
+}
+
+/// Names and values of a transport's own configuration; what the user's `UCX_…` variables say of these is overruled.
+pub(crate) fn settings(resource: &Resource, message: usize) -> Vec<(&'static str, String)> {
+    let size = message.to_string();
+    match resource.transport.as_str() {
+        "tcp" => vec![
+            ("RX_SEG_SIZE", message.max(64 << 10).to_string()),
+            ("TX_SEG_SIZE", size),
+            // A put over tcp is written by the target's process, to whatever address the peer says.
+            ("PUT_ENABLE", String::from("n")),
+        ],
+        "posix" | "sysv" | "xpmem" => vec![
+            ("SEG_SIZE", size),
+            // Buffers of that size, mapped ahead: in megabytes, not in hundreds of them.
+            ("RX_BUFS_GROW", ((4 << 20) / message).clamp(16, 512).to_string()),
+        ],
+        "self" => vec![("SEG_SIZE", size)],
+        // Seven retries are endless ones on some devices.
+        "rc_verbs" | "rc_mlx5" => {
+            vec![("RETRY_COUNT", String::from("6")), ("RNR_RETRY_COUNT", String::from("6"))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> Vec<Resource> {
+        let row = |transport: &str, device: &str, kind| Resource {
+            component: transport.to_owned(),
+            domain: transport.to_owned(),
+            transport: transport.to_owned(),
+            device: device.to_owned(),
+            kind,
+        };
+        vec![
+            row("self", "memory", DeviceKind::Loopback),
+            row("tcp", "lo", DeviceKind::Network),
+            row("tcp", "eth0", DeviceKind::Network),
+            row("posix", "memory", DeviceKind::SharedMemory),
+        ]
+    }
+
+    fn chosen(transports: &[&str], devices: &[&str]) -> Result<Vec<String>, String> {
+        let strings = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect();
+        let config = UctConfig {
+            transports: strings(transports),
+            devices: strings(devices),
+            ..UctConfig::default()
+        };
+        let rails = sift(resources(), &config).map_err(|error| error.to_string())?;
+        Ok(rails.iter().map(|rail| format!("{}/{}", rail.transport, rail.device)).collect())
+    }
+
+    #[test]
+    fn what_is_asked_for_is_taken_and_nothing_else() {
+        assert_eq!(chosen(&[], &[]).unwrap(), ["posix/memory", "tcp/eth0"]);
+        assert_eq!(chosen(&["tcp"], &["lo"]).unwrap(), ["tcp/lo"]);
+        assert_eq!(chosen(&["tcp", "self"], &["lo"]).unwrap(), ["tcp/lo", "self/memory"]);
+        let error = chosen(&["rc_verbs"], &[]).unwrap_err();
+        assert_eq!(error, "uct: no transport \"rc_verbs\"; there are self, tcp, posix");
+        let error = chosen(&["tcp"], &["mlx5_0:1"]).unwrap_err();
+        assert_eq!(error, "uct: no device \"mlx5_0:1\"; there are memory, lo, eth0");
+    }
+}

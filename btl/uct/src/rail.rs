@@ -1,0 +1,520 @@
+//! The transport: one interface of UCT, driven as the BTL contract wants it.
+//!
+//! Frames are copied into the library's memory before a call returns, so nothing of the user's is ever in its hands, and an
+//! endpoint ends at once, whether its peer lives or not (law 2). Room is the library's own: a refused frame is not queued.
+
+use crate::NAME;
+use crate::config::{OpenError, UctConfig, choose, settings};
+use crate::contact::{Blob, Contact};
+use crate::core::{Core, End};
+use crate::endpoint::{Endpoint, Farewell, Phase};
+use crate::greet::random;
+use crate::verdict::{Verdict, judge};
+use crate::wire::{EP_ADDRESS_MAX, Greeter, JobKey, Kind, LEAD_MAX, PEERS_MAX, PREFIX, word};
+use ironweave_btl::copy;
+use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::{
+    Address, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
+    HEADER_MAX, Peer, Refused, Residue, RmaDescriptor, Sink, Token,
+};
+use ironweave_ffi_uct::{
+    Attributes, DeviceKind, EpId, IfaceId, Port, Resource, Status, Uct as Library,
+};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Longest frame, header and payload, that is sent by `send_short`, in bytes.
+const MAX_SHORT: usize = 1024;
+/// Longest frame that is put together on the stack, in bytes.
+const INLINE: usize = 256;
+/// Bytes that the loop-back transport may hold for us.
+const UNREAD_MAX: usize = 1 << 20;
+/// A greeting must fit into one message.
+const GREETING_ROOM: usize = 2048;
+
+/// One rail: an interface of a transport of UCX on one device.
+pub struct Uct {
+    /// `None` after the device was lost.
+    pub(crate) port: Option<Port>,
+    pub(crate) main: IfaceId,
+    pub(crate) letters: Option<IfaceId>,
+    pub(crate) core: Core,
+    caps: Caps,
+    pub(crate) blob: Blob,
+    pub(crate) config: UctConfig,
+    kind: DeviceKind,
+    /// Longest message that the library takes at once, in bytes: short, packed.
+    short: usize,
+    /// Where frames are put together that a queue of other processes waits for.
+    scratch: Vec<u8>,
+    pub(crate) spares: Vec<Vec<u8>>,
+    ticks: u32,
+    /// Polls from one look at the clock to the next.
+    every: u32,
+    pub(crate) tended: Instant,
+    pub(crate) checked: Instant,
+    pub(crate) stamp: u64,
+}
+
+impl Uct {
+    /// Opens the rails that `config` asks for: one for each device of each transport.
+    ///
+    /// # Errors
+    /// In words: no library, no such transport or device, or what the library says.
+    pub fn open_all(config: &UctConfig) -> Result<Vec<Uct>, OpenError> {
+        if !(1024..=8 << 20).contains(&config.frame) {
+            return Err(OpenError::Limit("the frame size must be 1 KiB to 8 MiB"));
+        }
+        let library = match &config.library {
+            Some(name) => Library::open_named(name)?,
+            None => Library::open()?,
+        };
+        let ways = choose(library, config)?.into_iter().enumerate();
+        ways.map(|(rail, way)| Self::open(library, config, rail as u16, &way)).collect()
+    }
+
+    fn open(
+        library: &'static Library,
+        config: &UctConfig,
+        rail: u16,
+        resource: &Resource,
+    ) -> Result<Uct, OpenError> {
+        let incarnation = random().map_err(OpenError::Random)? | 1;
+        let (transport, device) = (resource.transport.clone(), resource.device.clone());
+        let failed = |error| OpenError::Transport {
+            transport: transport.clone(),
+            device: device.clone(),
+            error,
+        };
+        let unfit =
+            |why| OpenError::Unfit { transport: transport.clone(), device: device.clone(), why };
+        let mut port = Port::open(library).map_err(failed)?;
+        let message = LEAD_MAX + config.frame;
+        let main = port.add(resource, &settings(resource, message)).map_err(failed)?;
+        let attributes = *port.attributes(main);
+        if attributes.max_bcopy < GREETING_ROOM || attributes.duplicates {
+            return Err(unfit("it carries no messages, or carries them twice"));
+        }
+        let by_endpoints = !attributes.to_iface || config.by_endpoints && attributes.to_ep;
+        if by_endpoints && !(attributes.to_ep && attributes.ep_addr_len <= EP_ADDRESS_MAX) {
+            return Err(unfit("its endpoints can only be connected by a connection manager"));
+        }
+        let mut contact = Contact { main: port.name(main).map_err(failed)?, letters: None };
+        let mut aside = None;
+        if by_endpoints {
+            let way = crate::config::letters(library, resource)?
+                .ok_or_else(|| unfit("nothing on its device carries greetings"))?;
+            let iface = port.add(&way, &settings(&way, GREETING_ROOM.max(8192))).map_err(failed)?;
+            contact.letters = Some(port.name(iface).map_err(failed)?);
+            aside = Some(iface);
+        }
+        if !contact.fits() {
+            return Err(unfit("its address is too long to be exchanged"));
+        }
+        let frame = config.frame.min(attributes.max_bcopy - LEAD_MAX);
+        let blob = Blob {
+            incarnation,
+            frame: frame as u32,
+            transport: resource.transport.clone(),
+            contact,
+        };
+        let now = Instant::now();
+        let who = Greeter { rail, me: config.me.0, incarnation };
+        let shared = resource.kind == DeviceKind::SharedMemory;
+        Ok(Uct {
+            port: Some(port),
+            main,
+            letters: aside,
+            core: Core::new(who, JobKey::new(&config.secret, &config.job)),
+            caps: caps(resource, &attributes, frame),
+            blob,
+            config: config.clone(),
+            kind: resource.kind,
+            short: attributes.max_short,
+            scratch: vec![0; if shared { LEAD_MAX + frame } else { 0 }],
+            spares: Vec::new(),
+            ticks: 0,
+            // A poll of a network is a system call, beside which a look at the clock is nothing.
+            every: if resource.kind == DeviceKind::Network { 8 } else { 256 },
+            tended: now,
+            checked: now,
+            stamp: 0,
+        })
+    }
+
+    /// The endpoint that takes frames for `peer`.
+    #[inline]
+    fn sendable(&mut self, peer: Peer) -> Result<&mut Endpoint, Refused> {
+        let seat = self.core.seats.get_mut(peer.index());
+        let ep = seat.and_then(|seat| seat.ep.as_deref_mut()).ok_or(Refused::Closed)?;
+        match ep.phase {
+            Phase::Up => Ok(ep),
+            // Also when the peer greeted and the layer above does not know yet: it will, in a moment.
+            Phase::Dialing | Phase::Answering => Err(Refused::Connecting),
+        }
+    }
+
+    /// Whether a frame may be sent now: the line, and the peer's token.
+    #[inline]
+    fn admit(&mut self, peer: Peer, len: usize, max: usize) -> Result<(EpId, u64), Refused> {
+        if len > max {
+            return Err(Refused::TooLong { max });
+        }
+        let ep = self.sendable(peer)?;
+        let (line, theirs, full) = (ep.lines.main, ep.theirs, ep.backlog.is_some());
+        if full || self.port.as_ref().is_none_or(|port| port.unread() > UNREAD_MAX) {
+            self.core.counters.refused.add(1);
+            return Err(Refused::NoRoom);
+        }
+        Ok((line, theirs))
+    }
+
+    #[inline]
+    fn count(&self, payload: usize) {
+        self.core.counters.frames_sent.add(1);
+        self.core.counters.bytes_sent.add(payload as u64);
+    }
+
+    /// The library did not take a frame.
+    #[cold]
+    fn refused(&mut self, peer: Peer, status: Status) -> Refused {
+        let Some(ep) = self.core.seats[peer.index()].ep.as_deref_mut() else {
+            return Refused::Closed;
+        };
+        match judge(status) {
+            Verdict::Later => {
+                if let Some(port) = self.port.as_ref()
+                    && ep.stuck.is_none()
+                {
+                    ep.stuck = Some(Instant::now());
+                    self.core.watched.push(ep.token);
+                    port.wish(ep.lines.main);
+                }
+                self.core.counters.refused.add(1);
+                Refused::NoRoom
+            }
+            Verdict::Rail(cause) => {
+                self.core.ending.push((ep.token, End::Fault(Fault::rail(peer, cause))));
+                Refused::Closed
+            }
+        }
+    }
+
+    /// Keeps a frame that was packed before the library had room for it.
+    #[cold]
+    fn keep(&mut self, peer: Peer, len: usize) {
+        let spare = self.spares.pop().unwrap_or_else(|| vec![0; self.scratch.len()]);
+        let message = std::mem::replace(&mut self.scratch, spare);
+        if let Some(ep) = self.core.seats[peer.index()].ep.as_deref_mut() {
+            ep.backlog = Some((message, len));
+            self.core.waiting.push(peer.0);
+        }
+    }
+
+    #[inline]
+    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let Some(port) = self.port.as_mut() else { return 0 };
+        let core = &mut self.core;
+        port.poll(|event| core.event(event, sink))
+    }
+
+    /// Tells all peers, as far as there is room, that this end is no more.
+    fn hang_up(&mut self) {
+        let Some(port) = self.port.as_ref() else { return };
+        for ep in self.core.seats.iter().filter_map(|seat| seat.ep.as_deref()) {
+            if ep.phase == Phase::Up && ep.theirs != ep.token {
+                let _ = send_message(
+                    port,
+                    ep.lines.main,
+                    &word(Kind::Close, 0, ep.theirs).to_le_bytes(),
+                );
+            }
+        }
+    }
+
+    fn lingers(&self) -> bool {
+        self.core.departed.is_some_and(|since| since.elapsed() < self.config.linger)
+    }
+}
+
+/// Sends a message of the protocol's own.
+pub(crate) fn send_message(port: &Port, line: EpId, message: &[u8]) -> Result<(), Verdict> {
+    let sent = port.send_packed(line, message.len(), |bytes| bytes.copy_from_slice(message));
+    sent.map_err(|(status, _)| judge(status))
+}
+
+impl Btl for Uct {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn address(&self) -> Address {
+        let bytes = self.blob.encode(&self.core.key);
+        Address { component: NAME.into(), rail: self.core.who.rail, bytes }
+    }
+
+    fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
+        let lost = |cause| Fault::rail(peer, cause);
+        let right = address.component == NAME && address.rail == self.core.who.rail;
+        let there = right.then(|| Blob::decode(&address.bytes, &self.core.key)).flatten();
+        let own = peer.0 == self.core.who.me;
+        let there = there.filter(|there| {
+            own == (self.kind == DeviceKind::Loopback)
+                && peer.0 < PEERS_MAX
+                && self.blob.speaks_with(there)
+                && self.reaches(&there.contact)
+        });
+        let Some(there) = there else { return Err(lost(Cause::Unreachable)) };
+        if self.core.departed.is_some() {
+            return Err(lost(Cause::Finalized));
+        }
+        let seat = self.core.seat(peer);
+        if seat.excluded {
+            return Err(lost(Cause::Unreachable));
+        }
+        seat.incarnation = there.incarnation;
+        if let Some(ep) = seat.ep.as_deref_mut() {
+            ep.known = true; // it is being made by the peer's greeting, or is there
+            return Ok(());
+        }
+        seat.contact = there.contact.clone();
+        self.dial(peer, &there.contact).map_err(lost)
+    }
+
+    #[inline]
+    fn state(&self, peer: Peer) -> EndpointState {
+        self.core.endpoint(peer).map_or(EndpointState::Closed, Endpoint::state)
+    }
+
+    #[inline]
+    fn send_short(&mut self, peer: Peer, header: &[u8], payload: &[u8]) -> Result<(), Refused> {
+        assert!(header.len() <= HEADER_MAX, "a frame header of {} bytes", header.len());
+        let inner = header.len() + payload.len();
+        let (line, theirs) = self.admit(peer, inner, self.caps.max_short)?;
+        let Some(port) = self.port.as_ref() else { return Err(Refused::Closed) };
+        let word = word(Kind::Data, header.len(), theirs);
+        let write = |bytes: &mut [u8]| {
+            let (head, tail) = bytes.split_at_mut(header.len());
+            head.copy_from_slice(header);
+            tail.copy_from_slice(payload);
+        };
+        let sent = if inner <= INLINE && PREFIX + inner <= self.short {
+            let mut bytes = [0; INLINE];
+            write(&mut bytes[..inner]);
+            port.send_short(line, word.to_le(), &bytes[..inner])
+        } else {
+            let packed = port.send_packed(line, PREFIX + inner, |bytes| {
+                bytes[..PREFIX].copy_from_slice(&word.to_le_bytes());
+                write(&mut bytes[PREFIX..]);
+            });
+            packed.map_err(|(status, _)| status)
+        };
+        match sent {
+            Ok(()) => {
+                self.count(payload.len());
+                Ok(())
+            }
+            Err(status) => Err(self.refused(peer, status)),
+        }
+    }
+
+    fn send_bcopy<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        mut pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]),
+    {
+        assert!(header.len() <= HEADER_MAX, "a frame header of {} bytes", header.len());
+        let (line, theirs) = self.admit(peer, len, self.caps.max_bcopy)?;
+        let Some(port) = self.port.as_ref() else { return Err(Refused::Closed) };
+        let word = word(Kind::Data, header.len(), theirs);
+        let (lead, total) = (PREFIX + header.len(), PREFIX + header.len() + len);
+        let mut write = |bytes: &mut [u8]| {
+            bytes[..PREFIX].copy_from_slice(&word.to_le_bytes());
+            bytes[PREFIX..lead].copy_from_slice(header);
+            pack(0, &mut bytes[lead..]);
+        };
+        let (sent, packed) = if self.scratch.is_empty() {
+            let sent = port.send_packed(line, total, write);
+            (sent.map_err(|(status, _)| status), sent.map_or_else(|(_, packed)| packed, |()| true))
+        } else {
+            // The queue of its receiver waits for nobody who is still packing: see `lib.rs`.
+            if port.wish(line) {
+                return Err(self.refused(peer, Status::NO_RESOURCE));
+            }
+            write(&mut self.scratch[..total]);
+            let from = &self.scratch[..total];
+            let sent = port.send_packed(line, total, |bytes| copy::pack(bytes, from));
+            (sent.map_err(|(status, _)| status), true)
+        };
+        match sent {
+            Ok(()) => {}
+            Err(status) if !packed => return Err(self.refused(peer, status)),
+            // What was packed cannot be given back: it waits, or is lost with the endpoint, which ends.
+            Err(status) => {
+                if self.refused(peer, status) == Refused::NoRoom && !self.scratch.is_empty() {
+                    self.keep(peer, total);
+                }
+            }
+        }
+        self.count(len);
+        Ok(())
+    }
+
+    fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
+        Err((Refused::Unsupported, descriptor))
+    }
+
+    fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
+        Err((Refused::Unsupported, descriptor))
+    }
+
+    #[inline]
+    fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let before = self.core.reports;
+        self.poll(sink);
+        self.ticks += 1;
+        if self.ticks >= self.every {
+            self.ticks = 0;
+            self.tick(sink);
+        }
+        if !self.core.is_idle() {
+            self.chores(sink);
+        }
+        self.core.reports - before
+    }
+
+    fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if residue == Residue::Deliver && self.state(peer) == EndpointState::Up {
+            // What has arrived for it is among what has arrived for all.
+            for _ in 0..64 {
+                if self.poll(sink) == 0 {
+                    break;
+                }
+            }
+        }
+        self.end(peer, End::Invalidated, sink);
+    }
+
+    fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
+        if peer.0 < PEERS_MAX {
+            self.invalidate(peer, residue, sink);
+            self.core.seat(peer).excluded = true;
+        }
+    }
+
+    fn unflushed(&self) -> usize {
+        let Some(port) = &self.port else { return 0 };
+        let lingers = self.lingers();
+        let of = |ep: &Endpoint| {
+            let answer = lingers && ep.farewell == Farewell::Said;
+            usize::from(ep.phase == Phase::Up && !port.is_flushed(ep.lines.main))
+                + usize::from(ep.backlog.is_some())
+                + usize::from(answer)
+        };
+        let endpoints: usize =
+            self.core.seats.iter().filter_map(|seat| seat.ep.as_deref()).map(of).sum();
+        let live = |control: &&crate::core::Control| self.core.is_live(control.life);
+        endpoints + self.core.controls.iter().filter(live).count()
+    }
+
+    fn depart(&mut self) {
+        if self.core.departed.is_none() {
+            self.core.depart(Instant::now());
+            self.flush();
+        }
+    }
+
+    fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.core.counters)
+    }
+
+    fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
+        writeln!(
+            out,
+            "uct rail {} ({}): {:?}, {} controls, {} partings, departed {:?}",
+            self.core.who.rail,
+            self.caps.device,
+            self.port,
+            self.core.controls.len(),
+            self.core.partings.len(),
+            self.core.departed.map(|since| since.elapsed()),
+        )?;
+        for (index, seat) in self.core.seats.iter().enumerate().take(64) {
+            if let Some(ep) = &seat.ep {
+                let backlog = ep.backlog.as_ref().map(|(_, len)| len);
+                writeln!(
+                    out,
+                    "  {index}: {:?}, {:x} to {:x}, joined {}, {:?}, backlog {backlog:?}, stuck {:?}",
+                    ep.phase,
+                    ep.token,
+                    ep.theirs,
+                    ep.joined,
+                    ep.farewell,
+                    ep.stuck.map(|since| since.elapsed())
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Uct {
+    /// After a good-bye, waits until the peers that live have heard it, at most [`UctConfig::linger`]; otherwise this is
+    /// what a crash looks like, which shared memory would not show while the process lives.
+    fn drop(&mut self) {
+        if self.core.departed.is_none() {
+            self.hang_up();
+        }
+        while self.lingers() && (self.unflushed() > 0 || !self.core.partings.is_empty()) {
+            if self.progress(&mut Nobody) == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Nobody listens any more.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn frame(&mut self, _: Peer, _: &[u8], _: &[u8]) {}
+    fn landed(&mut self, _: Peer, _: RecvRegion, _: Token, _: Result<(), Fault>) {}
+    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
+    fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+    fn up(&mut self, _: Peer) {}
+    fn fault(&mut self, _: Fault) {}
+    fn closed(&mut self, _: Peer) {}
+}
+
+fn caps(resource: &Resource, attributes: &Attributes, frame: usize) -> Caps {
+    let tells = attributes.peer_failure || attributes.ep_check;
+    Caps {
+        name: NAME,
+        device: format!("{} on {}", resource.transport, resource.device),
+        max_short: MAX_SHORT.min(frame),
+        max_bcopy: frame,
+        max_zcopy: 0,
+        eager_limit: frame,
+        fragment: frame,
+        put: false,
+        get: false,
+        ordered: true,
+        lossless: false,
+        latency_ns: attributes.latency_ns,
+        bandwidth_mbs: attributes.bandwidth_mbs,
+        exclusivity: match resource.kind {
+            DeviceKind::Loopback => 1 << 16,
+            DeviceKind::SharedMemory => 2048,
+            _ if resource.transport == "tcp" => 90,
+            _ => 200,
+        },
+        failure_report: if tells { FailureReport::Prompt } else { FailureReport::Silent },
+    }
+}
+
+const _: () = assert!(MAX_SHORT <= GREETING_ROOM);

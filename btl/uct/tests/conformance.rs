@@ -1,0 +1,82 @@
+//! The contract's suite, once for each version of UCX and transport: real processes, killed for real.
+//!
+//! Versions: Debian's 1.13, and the 1.22 of a Python wheel (`ci/setup`). What is not installed is skipped by name.
+
+use ironweave_btl::Address;
+use ironweave_btl_conformance::{Harness, Injected, Place, Site};
+use ironweave_btl_uct::{Uct, UctConfig};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A library by where it comes from.
+fn library(version: &str) -> Result<String, String> {
+    if version == "debian" {
+        return Ok(String::from("libuct.so.0"));
+    }
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.venv").join(version);
+    let missing = || format!("{version} is not installed");
+    let python = std::fs::read_dir(folder.join("lib")).ok().and_then(|mut all| all.next()?.ok());
+    let file = python.ok_or_else(missing)?.path().join("site-packages/libucx/lib/libuct.so.0");
+    if file.exists() { Ok(file.display().to_string()) } else { Err(missing()) }
+}
+
+fn open(site: &Site, version: &str, transport: &str, by_endpoints: bool) -> Result<Uct, String> {
+    let config = UctConfig {
+        me: site.me,
+        secret: site.secret,
+        job: site.job.clone(),
+        library: Some(library(version)?),
+        transports: vec![transport.to_owned()],
+        devices: if transport == "tcp" { vec![String::from("lo")] } else { Vec::new() },
+        rails: 1,
+        connect_timeout: Duration::from_secs(20),
+        by_endpoints,
+        ..UctConfig::default()
+    };
+    let mut rails = Uct::open_all(&config).map_err(|error| error.to_string())?;
+    Ok(rails.remove(0))
+}
+
+macro_rules! rails {
+    ($($module:ident: $version:expr, $transport:expr, $place:expr, $by_endpoints:expr;)*) => {
+        $(
+            mod $module {
+                use super::*;
+
+                struct Here;
+
+                impl Harness for Here {
+                    type Btl = Uct;
+                    type World = ();
+                    const PLACE: Place = $place;
+
+                    fn world(_: &Site) {}
+
+                    fn open((): &(), site: &Site) -> Result<Uct, String> {
+                        open(site, $version, $transport, $by_endpoints)
+                    }
+
+                    fn inject(_: &Site, _: &Address, _: u64) -> Injected {
+                        Injected::Unsupported
+                    }
+
+                    fn many() -> u32 {
+                        12
+                    }
+                }
+
+                ironweave_btl_conformance::suite!(Here);
+            }
+        )*
+    };
+}
+
+rails! {
+    tcp_1_13: "debian", "tcp", Place::Processes, false;
+    posix_1_13: "debian", "posix", Place::Processes, false;
+    sysv_1_13: "debian", "sysv", Place::Processes, false;
+    self_1_13: "debian", "self", Place::Alone, false;
+    tcp_by_endpoints_1_13: "debian", "tcp", Place::Processes, true;
+    tcp_1_22: "ucx-1.22", "tcp", Place::Processes, false;
+    posix_1_22: "ucx-1.22", "posix", Place::Processes, false;
+}

@@ -1,0 +1,212 @@
+//! What the library calls back: messages, errors, room, completions. Each callback writes it down here, or hands a message on
+//! at once while [`Port::poll`](crate::Port::poll) has somebody to hand it to. No callback unwinds into the library.
+
+use crate::raw;
+use crate::status::Status;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::{c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What happened, told by [`Port::poll`](crate::Port::poll).
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A message. Nothing in it is believed yet; valid only during the call.
+    Arrived(&'a [u8]),
+    /// An endpoint broke, said the error handler. It can only be closed.
+    Broke {
+        /// What [`Port::connect`](crate::Port::connect) was given for it.
+        mark: u64,
+        /// Why.
+        status: Status,
+    },
+    /// An endpoint that was asked to tell when it has room again has.
+    Room {
+        /// As above.
+        mark: u64,
+    },
+    /// An operation that was under way is over.
+    Done {
+        /// What the operation was given.
+        cookie: u64,
+        /// How it ended.
+        status: Status,
+    },
+}
+
+/// Something told to be handed on later.
+#[derive(Debug)]
+pub(crate) enum Note {
+    Broke(*mut raw::Ep, Status),
+    Room(*mut raw::Ep),
+    Done(u64, Status),
+}
+
+/// Receives a message while the owner polls.
+type Hook<'a> = dyn FnMut(&[u8]) + 'a;
+
+/// At a fixed place, which the library knows.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    hook: Cell<Option<*mut Hook<'static>>>,
+    /// Messages that came while nobody polled: the loop-back transport delivers while it sends.
+    early: RefCell<VecDeque<Box<[u8]>>>,
+    early_bytes: Cell<usize>,
+    pub notes: RefCell<Vec<Note>>,
+    panic: Cell<Option<Box<dyn Any + Send>>>,
+}
+
+impl Inbox {
+    /// Runs `progress` with messages going to `f`, those that came early first. What `f` panicked with goes on from here.
+    pub fn during<R>(&self, f: &mut Hook<'_>, progress: impl FnOnce() -> R) -> R {
+        while let Some(message) = self.next_early() {
+            f(&message);
+        }
+        struct Unhook<'a>(&'a Inbox);
+        impl Drop for Unhook<'_> {
+            fn drop(&mut self) {
+                self.0.hook.set(None);
+            }
+        }
+        // SAFETY: only the lifetime changes; `Unhook` takes the pointer out before `f` ends, unwinding or not.
+        let hook = unsafe { std::mem::transmute::<*mut Hook<'_>, *mut Hook<'static>>(f) };
+        self.hook.set(Some(hook));
+        let unhook = Unhook(self);
+        let result = progress();
+        drop(unhook);
+        if let Some(panic) = self.panic.take() {
+            std::panic::resume_unwind(panic);
+        }
+        result
+    }
+
+    fn next_early(&self) -> Option<Box<[u8]>> {
+        let message = self.early.borrow_mut().pop_front()?;
+        self.early_bytes.set(self.early_bytes.get() - message.len());
+        Some(message)
+    }
+
+    /// Bytes of messages that came while nobody polled.
+    pub fn early_bytes(&self) -> usize {
+        self.early_bytes.get()
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        self.early_bytes.get() == 0 && self.notes.borrow().is_empty()
+    }
+
+    /// Runs `f`, which must not unwind into the library; goes on unwinding in [`Inbox::during`].
+    fn guard<R>(&self, otherwise: R, f: impl FnOnce() -> R) -> R {
+        match catch_unwind(AssertUnwindSafe(f)) {
+            Ok(result) => result,
+            Err(panic) => {
+                self.panic.set(Some(panic));
+                otherwise
+            }
+        }
+    }
+}
+
+/// `uct_am_callback_t`: the argument is the inbox.
+pub(crate) unsafe extern "C" fn arrived(
+    arg: *mut c_void,
+    data: *mut c_void,
+    len: usize,
+    _: c_uint,
+) -> Status {
+    // SAFETY: the port registered its inbox, which outlives its interfaces.
+    let inbox = unsafe { &*arg.cast::<Inbox>() };
+    // SAFETY: the library lends `len` bytes for the time of the callback.
+    let message = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) };
+    match inbox.hook.get() {
+        // SAFETY: `during` has lent it until it takes it out; no message arrives within the hook, which cannot poll.
+        Some(hook) => inbox.guard((), || unsafe { (*hook)(message) }),
+        None => {
+            inbox.early_bytes.set(inbox.early_bytes.get() + len);
+            inbox.early.borrow_mut().push_back(message.into());
+        }
+    }
+    Status::OK
+}
+
+/// `uct_error_handler_t`: the argument is the inbox.
+pub(crate) unsafe extern "C" fn broke(
+    arg: *mut c_void,
+    ep: *mut raw::Ep,
+    status: Status,
+) -> Status {
+    // SAFETY: as in `arrived`.
+    let inbox = unsafe { &*arg.cast::<Inbox>() };
+    inbox.notes.borrow_mut().push(Note::Broke(ep, status));
+    Status::OK // handled: it must not end the process
+}
+
+/// A request to be told when an endpoint has room; the library holds it while `waits`.
+#[repr(C)]
+pub(crate) struct Wish {
+    pub request: raw::PendingReq,
+    pub inbox: *const Inbox,
+    pub ep: *mut raw::Ep,
+    pub waits: bool,
+}
+
+/// `uct_pending_callback_t`.
+pub(crate) unsafe extern "C" fn has_room(request: *mut raw::PendingReq) -> Status {
+    // SAFETY: the request is the first field of a wish, which stays where it is until its endpoint is closed.
+    let wish = unsafe { &mut *request.cast::<Wish>() };
+    wish.waits = false;
+    // SAFETY: the inbox outlives all endpoints.
+    unsafe { &*wish.inbox }.notes.borrow_mut().push(Note::Room(wish.ep));
+    Status::OK // taken off the queue
+}
+
+/// `uct_pending_purge_callback_t`.
+pub(crate) unsafe extern "C" fn purged(request: *mut raw::PendingReq, _: *mut c_void) {
+    // SAFETY: as in `has_room`.
+    unsafe { (*request.cast::<Wish>()).waits = false };
+}
+
+/// An operation under way; the library holds it until it called `done`.
+#[repr(C)]
+pub(crate) struct Operation {
+    pub completion: raw::Completion,
+    pub inbox: *const Inbox,
+    pub cookie: u64,
+}
+
+/// `uct_completion_callback_t`.
+pub(crate) unsafe extern "C" fn done(completion: *mut raw::Completion) {
+    // SAFETY: the completion is the first field of an operation, which stays where it is until it is done.
+    let operation = unsafe { &*completion.cast::<Operation>() };
+    // SAFETY: the inbox outlives all operations.
+    let inbox = unsafe { &*operation.inbox };
+    inbox.notes.borrow_mut().push(Note::Done(operation.cookie, operation.completion.status));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_came_early_are_first_and_panics_come_out() {
+        let inbox = Inbox::default();
+        let arg = (&raw const inbox).cast_mut().cast::<c_void>();
+        let tell = |byte: u8| {
+            let mut message = [byte; 3];
+            // SAFETY: the inbox and the message are alive.
+            assert_eq!(unsafe { arrived(arg, message.as_mut_ptr().cast(), 3, 0) }, Status::OK);
+        };
+        tell(1);
+        assert_eq!(inbox.early_bytes(), 3);
+        let mut seen = Vec::new();
+        inbox.during(&mut |message: &[u8]| seen.push(message[0]), || tell(2));
+        assert_eq!((seen, inbox.early_bytes()), (vec![1, 2], 0));
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            inbox.during(&mut |_: &[u8]| panic!("in the owner"), || tell(3));
+        }));
+        assert!(panicked.is_err());
+        tell(4);
+        assert_eq!(inbox.early_bytes(), 3, "nobody is hooked any more");
+    }
+}
