@@ -23,6 +23,8 @@ pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
         0 => None,
         limit => Some(usize::try_from(limit).unwrap_or(usize::MAX)),
     };
+    let kept = params.number("pml_ob1_unexpected_limit");
+    config.unexpected_bytes = usize::try_from(kept).unwrap_or(usize::MAX);
     let mut pml = Ob1::new(config);
     let selected = params.selection("btl");
     if selected.allows("self") {

@@ -316,6 +316,7 @@ impl Engine {
         (message.length, message.place) = (length, Place::Queued);
         message.body = body;
         self.comms.at(comm).keep(&mut self.messages, key.slot);
+        self.charge(key.slot);
         key
     }
 

@@ -15,6 +15,11 @@ pub struct Config {
     pub early_frames: usize,
     /// Payload bytes in those frames.
     pub early_bytes: usize,
+    /// Bytes of one peer's messages that are kept because nothing is posted for them; beyond, that peer announces its
+    /// messages and keeps the data.
+    pub unexpected_bytes: usize,
+    /// Of all peers together.
+    pub unexpected_all: usize,
     /// Fragments of long messages handed to rails for one peer in one call of `progress`.
     pub burst: usize,
     /// Zero-copy fragments of one message that may be with the rails at a time.
@@ -32,6 +37,8 @@ impl Config {
             eager_limit: None,
             early_frames: 16 << 10,
             early_bytes: 64 << 20,
+            unexpected_bytes: 16 << 20,
+            unexpected_all: 512 << 20,
             burst: 64,
             depth: 16,
             rdma: true,

@@ -42,6 +42,8 @@ pub struct Stats {
     pub restarts: u64,
     /// Rails to peers that came back.
     pub healed: u64,
+    /// Times a peer was told to announce its messages, because too many were kept here.
+    pub throttled: u64,
 }
 
 /// What the engine holds now, for watchdogs and tests: nothing but posted receives and unexpected messages after all came to rest.
@@ -53,6 +55,8 @@ pub struct Usage {
     pub sends: usize,
     /// Messages that no receive has taken.
     pub unexpected: usize,
+    /// Bytes kept because of them, but for messages to oneself.
+    pub unexpected_bytes: usize,
     /// Reads and writes of peers' memory under way.
     pub accesses: usize,
     /// Frames kept because they may have to be sent again.
@@ -103,6 +107,8 @@ pub(super) struct Engine {
     pub persistent: Slots<Persistent>,
     pub rmas: Slots<Rma>,
     pub pool: Pool,
+    /// Bytes of messages that nothing is posted for.
+    pub kept: usize,
     pub peers: Peers,
     /// Frames for communicators to come, in order.
     pub early: Vec<Early>,
@@ -134,6 +140,7 @@ impl Engine {
             persistent: Slots::new(),
             rmas: Slots::new(),
             pool: Pool::new(),
+            kept: 0,
             peers: Peers::new(),
             early: Vec::new(),
             deregister: Vec::new(),
@@ -163,6 +170,7 @@ impl Engine {
             receives: self.recvs.used(),
             sends: self.sends.used(),
             unexpected: self.messages.used(),
+            unexpected_bytes: self.kept(),
             accesses: self.rmas.used(),
             early: self.early.len() + parked,
             ..Usage::default()

@@ -322,6 +322,7 @@ impl Engine {
     pub fn discard(&mut self, message: u32) {
         debug_assert_eq!(self.messages[message].place, Place::Queued);
         let (comm, peer) = (self.messages[message].comm, self.messages[message].peer);
+        self.discharge(message);
         self.comms.at(comm.slot).unkeep(&mut self.messages, message);
         let name = self.messages.key(message);
         let Unexpected { body, .. } = self.messages.remove(message, Unexpected::VACANT);

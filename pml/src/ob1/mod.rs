@@ -71,6 +71,7 @@ mod recv;
 mod rendezvous;
 mod request;
 mod revoke;
+mod room;
 mod route;
 mod send;
 mod slots;

@@ -8,6 +8,7 @@ use super::RailId;
 use super::channel::Channel;
 use super::journal::Journal;
 use super::link::NO_RAIL;
+use super::room::Room;
 use super::slots::Key;
 use ironweave_btl::{Address, Caps, Fault, Header, Peer, RemoteKey};
 use smallvec::SmallVec;
@@ -192,6 +193,8 @@ pub(super) struct PeerState {
     pub is_broken: bool,
     /// The control channel, once used.
     pub channel: Option<Box<Channel>>,
+    /// How full this process is of messages of it, and it of ours.
+    pub room: Room,
 }
 
 impl PeerState {
@@ -215,6 +218,7 @@ impl PeerState {
             journal: None,
             is_broken: false,
             channel: None,
+            room: Room::default(),
         }
     }
 
@@ -270,7 +274,7 @@ impl PeerState {
         }
         // Over a rail that can be lost, frames are kept, which takes the other way.
         let keeps = self.lane.is_some_and(|lane| !caps[usize::from(lane.0)].lossless);
-        let waits = keeps || !self.pending.is_empty() || self.has_control();
+        let waits = keeps || self.room.announce || !self.pending.is_empty() || self.has_control();
         if let (Some(rail), Life::Alive, false) = (self.lane, self.life, waits) {
             let caps = &caps[usize::from(rail.0)];
             let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };

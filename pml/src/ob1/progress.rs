@@ -197,7 +197,8 @@ impl<B: Btl> Ob1<B> {
         let number = |header: &[u8], state: &mut PeerState| {
             if lossy { numbered(header, state.journal().number()) } else { Header::new(header) }
         };
-        let eager = length <= caps.eager_limit && send.mode != Mode::Synchronous;
+        let announce = state.room.announce;
+        let eager = length <= caps.eager_limit && send.mode != Mode::Synchronous && !announce;
         let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
             && length <= caps.max_zcopy
@@ -290,7 +291,7 @@ impl<B: Btl> Ob1<B> {
                 }
             };
         }
-        let first = length.min(caps.max_bcopy).min(caps.eager_limit);
+        let first = if announce { 0 } else { length.min(caps.max_bcopy).min(caps.eager_limit) };
         let mut base = Announce::new(kinds::RNDV, send.envelope, send.length, key.to_wire());
         base.matching.flags |= if send.lossy { wire::CONFIRM } else { 0 };
         let header = number(base.as_bytes(), state);

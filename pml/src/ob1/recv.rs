@@ -380,6 +380,7 @@ impl Engine {
 
     /// Gives a message that has left the queues to a receive that is not in them.
     pub fn consume(&mut self, slot: u32, message: u32) {
+        self.discharge(message);
         let there = &mut self.messages[message];
         if let Body::Whole(held) = &mut there.body {
             self.recvs[slot].matched_whole(there.source, there.tag, held.as_slice());

@@ -99,6 +99,7 @@ impl<B: Btl> Ob1<B> {
             || !state.pending.is_empty()
             || !state.outbox.is_empty()
             || state.has_control()
+            || state.room.announce
             || !state.journal().is_ready()
         {
             return false;

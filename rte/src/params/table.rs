@@ -95,6 +95,8 @@ pub static TABLE: &[Def] = &[
 
     row("pml_ob1_eager_limit", Kind::Size, "0",
         "Largest message sent without asking first; 0 takes each transport's own limit."),
+    row("pml_ob1_unexpected_limit", Kind::Size, "16M",
+        "Bytes of one sender's messages kept because no receive is posted; beyond, it keeps its data and only announces."),
     row("pml_ob1_pipeline_depth", Kind::Count(1, 1024), "8",
         "Fragments of a rendezvous under way at once on each rail."),
 
