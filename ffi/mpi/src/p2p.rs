@@ -113,9 +113,10 @@ fn isend(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Reques
         return Ok(SENT);
     };
     let mut inside = process::enter()?;
-    match begin(&mut inside, mode, &send, dest)? {
-        Started::Done => Ok(SENT),
-        Started::Pending(id) => Ok(inside.requests.insert(comm, Request::Message(id))),
+    match begin(&mut inside, mode, &send, dest) {
+        Ok(Started::Done) => Ok(SENT),
+        Ok(Started::Pending(id)) => Ok(inside.requests.insert(comm, Request::Message(id))),
+        Err(error) => request::deferred(&mut inside, comm, Err(error)),
     }
 }
 
@@ -205,13 +206,16 @@ unsafe fn irecv(
     let Some(from) = from else {
         return Ok(inside.requests.insert(comm, Request::Other(Box::new(NoProc), true)));
     };
-    let id = match into {
+    let begun = match into {
         Buffer::Contiguous(region) => {
-            inside.engine.pml.recv_into(there.p2p, region, from, tag, false)?
+            inside.engine.pml.recv_into(there.p2p, region, from, tag, false)
         }
-        into => inside.engine.pml.recv(there.p2p, into, from, tag)?,
+        into => inside.engine.pml.recv(there.p2p, into, from, tag),
     };
-    Ok(inside.requests.insert(comm, Request::Message(id)))
+    match begun {
+        Ok(id) => Ok(inside.requests.insert(comm, Request::Message(id))),
+        Err(error) => request::deferred(&mut inside, comm, Err(error.into())),
+    }
 }
 
 /// Receives.

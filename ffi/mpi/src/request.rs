@@ -339,6 +339,23 @@ pub fn peek(inside: &mut Inside, handle: MPI_Request) -> Result<Option<MPI_Statu
     Ok(status)
 }
 
+/// What a non-blocking call answers that did not begin: a failure, or a revocation, is told by the request's end, as if it had come
+/// a moment later; anything else by the call itself.
+pub fn deferred(
+    inside: &mut Inside,
+    comm: MPI_Comm,
+    begun: Result<Request>,
+) -> Result<MPI_Request> {
+    match begun {
+        Ok(request) => Ok(inside.requests.insert(comm, request)),
+        Err(error) if error.is_interruption() => {
+            let over = Over::new(Ended::with(Err(error)), None);
+            Ok(inside.requests.insert(comm, Request::Other(Box::new(over), true)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether the end of a request was seen by [`peek`], and a failure or a revocation was the cause.
 ///
 /// # Errors

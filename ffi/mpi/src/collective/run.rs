@@ -3,7 +3,7 @@
 use super::side::Side;
 use crate::prelude::*;
 use crate::process::Inside;
-use crate::request::{After, Ended, Operation, Request};
+use crate::request::{self, After, Ended, Operation, Request};
 use crate::{comm, comm::Comm};
 use ironweave_coll::{Call, Memory, Reduction};
 use ironweave_core::Collective;
@@ -74,11 +74,11 @@ fn collective_is_open(error: &Fail) -> bool {
 /// Begins, and gives a request.
 ///
 /// # Safety
-/// `request` is valid.
+/// `request_out` is valid.
 pub unsafe fn immediate(
     comm: MPI_Comm,
     prepare: impl FnOnce(&'static Comm) -> Result<Prepared>,
-    request: *mut MPI_Request,
+    request_out: *mut MPI_Request,
 ) -> Result<()> {
     process::check()?;
     let there = comm::get(comm)?;
@@ -88,11 +88,12 @@ pub unsafe fn immediate(
     // SAFETY: `prepared` is in the request, which stays until the operation is over.
     let memory = unsafe { prepared.memory() };
     let reduction = prepared.reduction.as_ref();
-    let task = inside.engine.icollective(there.core, &prepared.call, memory, reduction, now)?;
+    let begun = inside.engine.icollective(there.core, &prepared.call, memory, reduction, now);
     let land = Box::new(move |_: &mut Inside, _| prepared.land().map(|()| None));
-    let made = inside.requests.insert(comm, Request::Task(task, land));
+    let begun = begun.map(|task| Request::Task(task, land)).map_err(Fail::from);
+    let made = request::deferred(&mut inside, comm, begun)?;
     // SAFETY: this function's contract.
-    unsafe { request.write(made) };
+    unsafe { request_out.write(made) };
     Ok(())
 }
 
