@@ -2,7 +2,7 @@
 
 mod world;
 
-use world::{Plan, Summary, run};
+use world::{Moment, Plan, Summary, Trouble, run};
 
 /// `IRONWEAVE_CORE_SIM=seed,ranks,blocks,deaths` runs that one world instead.
 fn replay(test: &'static str) -> Option<Plan> {
@@ -26,6 +26,7 @@ fn worlds(test: &'static str, plans: impl Iterator<Item = Plan>) -> Summary {
         Ok(done) => {
             all.events += done.events;
             all.killed += done.killed;
+            all.fenced += done.fenced;
             all.made += done.made;
             all.errors += done.errors;
             all.agreed += done.agreed;
@@ -70,6 +71,19 @@ fn hundreds_of_ranks_recover() {
     let plans = (0..budget()).map(|seed| Plan::new(TEST, seed, 200, 2, 4));
     let all = worlds(TEST, plans);
     assert!(all.killed > 0);
+}
+
+/// As `ironweave-core-sim` does with thousands.
+#[test]
+fn disasters_strike_at_any_moment() {
+    const TEST: &str = "disasters_strike_at_any_moment";
+    let plans = (0..24 * budget()).map(|seed| {
+        let at = |of: usize, every: u64| (seed / every) as usize % of;
+        let (moment, trouble) = (Moment::ALL[at(4, 1)], Trouble::ALL[at(3, 4)]);
+        Plan::disaster(seed, 40 + seed as u32 % 40, moment, trouble)
+    });
+    let all = worlds(TEST, plans);
+    assert!(all.killed > 100 && all.fenced > 10);
 }
 
 #[test]

@@ -229,8 +229,4 @@ impl Oracle {
             ..Summary::default()
         }
     }
-
-    pub fn judge(&self) -> Result<(), String> {
-        Ok(())
-    }
 }

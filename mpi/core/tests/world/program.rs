@@ -42,6 +42,43 @@ pub enum Op {
     Revoke(u32),
 }
 
+/// What goes on in some process when trouble comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    Creation,
+    Revoke,
+    Agree,
+    Shrink,
+}
+
+/// How much goes wrong at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A few processes die.
+    Few,
+    /// Some are held for dead, and live.
+    Suspicion,
+    /// Half of all die within 200 microseconds.
+    Half,
+}
+
+impl Moment {
+    pub const ALL: [Moment; 4] = [Moment::Creation, Moment::Revoke, Moment::Agree, Moment::Shrink];
+}
+
+impl Trouble {
+    pub const ALL: [Trouble; 3] = [Trouble::Few, Trouble::Suspicion, Trouble::Half];
+}
+
+/// What goes wrong, in nanoseconds after the first process came to the moment.
+#[derive(Clone, Debug)]
+pub struct Disaster {
+    pub moment: Moment,
+    pub kills: Vec<(u64, u32)>,
+    /// The first holds the second, which lives, for dead.
+    pub lies: Vec<(u64, u32, u32)>,
+}
+
 /// What one world is made of.
 #[derive(Clone)]
 pub struct Plan {
@@ -54,6 +91,7 @@ pub struct Plan {
     /// Who notices an error revokes, in so many of 100 cases.
     pub revokes: u32,
     pub kills: Vec<(u64, u32)>,
+    pub disaster: Option<Disaster>,
     /// In which time a death is told to the neighbour, at most.
     pub detect_ns: u64,
     /// Longest pause before an operation.
@@ -96,10 +134,63 @@ impl Plan {
             agreements: rng.random_range(1..4),
             revokes: [0, 50, 100][rng.random_range(0..3)],
             kills,
+            disaster: None,
             detect_ns: 1 << rng.random_range(10..21),
             think_ns,
             hosts: rng.random::<bool>().then(|| (0..ranks).map(|rank| rank / cores).collect()),
             test,
+        }
+    }
+
+    /// A short program in which something goes wrong at a chosen moment: for many ranks.
+    pub fn disaster(seed: u64, ranks: u32, moment: Moment, trouble: Trouble) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed ^ 0xd15a << 32 ^ u64::from(ranks));
+        let rail = if rng.random() { RailModel::silent() } else { RailModel::tcp() };
+        // Who waits in `create_group` tells each other member of the whole group when there is a failure: not for thousands.
+        let creation = match rng.random_range(0..if ranks > 512 { 3 } else { 4 }) {
+            0 => Op::Dup,
+            1 => Op::DupMany(2),
+            2 => Op::Create(2),
+            _ => Op::CreateGroup(3),
+        };
+        let first = match moment {
+            Moment::Creation => vec![creation],
+            Moment::Agree => vec![Op::Allreduce { count: 1 }],
+            Moment::Revoke | Moment::Shrink => {
+                vec![Op::Revoke(rng.random_range(0..ranks)), Op::Allreduce { count: 1 }, Op::Dup]
+            }
+        };
+        let (mut kills, mut lies) = (Vec::new(), Vec::new());
+        let some = rng.random_range(1..=8);
+        match trouble {
+            Trouble::Few => kills = vec![50_000; some],
+            Trouble::Half => kills = vec![200_000; ranks as usize / 2],
+            Trouble::Suspicion => lies = vec![50_000; some],
+        }
+        let kills = kills
+            .into_iter()
+            .map(|most| (rng.random_range(0..most), rng.random_range(0..ranks)))
+            .collect();
+        // Nobody is both: two that hold each other for dead are for the detector to settle.
+        let half = ranks / 2;
+        let lies = lies.into_iter().map(|most| {
+            let (by, about) = (rng.random_range(0..half), rng.random_range(half..ranks));
+            (rng.random_range(0..most), by, about)
+        });
+        let disaster = Disaster { moment, kills, lies: lies.collect() };
+        Plan {
+            seed,
+            ranks,
+            rail,
+            blocks: vec![first, vec![Op::Barrier]],
+            agreements: rng.random_range(1..3),
+            revokes: [0, 100][rng.random_range(0..2)],
+            kills: Vec::new(),
+            disaster: Some(disaster),
+            detect_ns: 1 << rng.random_range(14..20),
+            think_ns: 1 << rng.random_range(4..15),
+            hosts: None,
+            test: "",
         }
     }
 
@@ -127,6 +218,9 @@ impl Plan {
     /// How to run it again.
     pub fn command(&self) -> String {
         let Plan { seed, ranks, blocks, kills, test, .. } = self;
+        if self.disaster.is_some() {
+            return format!("ci/worlds --seed {seed} --ranks {ranks}");
+        }
         format!(
             "IRONWEAVE_CORE_SIM={seed},{ranks},{},{} cargo nextest run -p ironweave-core --no-capture {test}",
             blocks.len(),
@@ -137,8 +231,12 @@ impl Plan {
 
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, ranks, rail, blocks, kills, revokes, .. } = self;
+        let Plan { seed, ranks, rail, blocks, kills, revokes, disaster, .. } = self;
         let name = rail.caps.name;
+        if let Some(disaster) = disaster {
+            let text = format!("{disaster:?}");
+            write!(f, "{} … ", &text[..text.len().min(300)])?;
+        }
         write!(f, "seed {seed}, {ranks} ranks over {name}, kills {kills:?}, revokes {revokes} %")?;
         write!(f, ", blocks {blocks:?}")
     }
@@ -193,6 +291,8 @@ pub struct Program {
     calls: [u32; 3],
     /// The outcome of this block's agreements, so far.
     good: bool,
+    /// It has revoked something.
+    revoked: bool,
 }
 
 impl fmt::Debug for Program {
@@ -231,6 +331,17 @@ impl Program {
             stage: Stage::Thinking(0),
             calls: [0; 3],
             good: true,
+            revoked: false,
+        }
+    }
+
+    /// Whether it is in the middle of that.
+    pub fn is_at(&self, moment: Moment) -> bool {
+        match moment {
+            Moment::Creation => matches!(self.stage, Stage::Creating(_) | Stage::Meeting(..)),
+            Moment::Revoke => self.revoked,
+            Moment::Agree => matches!(self.stage, Stage::Agreeing(_)),
+            Moment::Shrink => matches!(self.stage, Stage::Shrinking(..)),
         }
     }
 
@@ -363,6 +474,7 @@ impl Program {
         let started = match op {
             Op::Revoke(by) => {
                 if by % size == rank {
+                    self.revoked = true;
                     core.revoke(current, now).map_err(|error| error.to_string())?;
                 }
                 self.think(now);
