@@ -1,8 +1,10 @@
-//! What the control plane costs by the number of ranks: messages, bytes and virtual time of failure notices, revoke, agree
-//! and shrink under LogGP. Writes `docs/cost.csv` and `docs/cost.svg`, see `docs/cost.md`.
+//! What the control plane costs by the number of ranks: messages, bytes and virtual time of detection, failure notices, revoke,
+//! agree and shrink under LogGP. Writes `docs/cost.csv` and `docs/cost.svg`, see `docs/cost.md`.
 //!
 //!     cargo run --release -p ironweave-ft --example ironweave-ft-curves -- --up-to 1048576
 
+#[path = "curves/detect.rs"]
+mod detect;
 #[path = "curves/plot.rs"]
 mod plot;
 #[path = "../tests/sim/wire.rs"]
@@ -32,6 +34,9 @@ struct Arguments {
     /// The smallest; what cost.csv has of sizes below stays as it is.
     #[arg(long, default_value_t = 2)]
     from: u32,
+    /// Measure only operations whose name begins with this; the rest of cost.csv stays as it is.
+    #[arg(long)]
+    only: Option<String>,
     /// Where to write cost.csv and cost.svg.
     #[arg(long, default_value = "docs")]
     to: PathBuf,
@@ -196,7 +201,8 @@ fn bcast(ranks: u32) -> Cost {
 /// A line of cost.csv.
 fn parse(line: &str) -> Option<Cost> {
     let (name, numbers) = line.strip_prefix('"')?.split_once("\",")?;
-    let names = Operation::ALL.map(Operation::name).into_iter().chain([ALLREDUCE, BCAST]);
+    let others = [ALLREDUCE, BCAST, detect::DETECT, detect::SILENCE];
+    let names = Operation::ALL.map(Operation::name).into_iter().chain(others);
     let name = names.into_iter().find(|known| *known == name)?;
     let numbers: Vec<u64> = numbers.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
     let [ranks, messages, bytes, ns] = numbers[..] else {
@@ -208,24 +214,28 @@ fn parse(line: &str) -> Option<Cost> {
 fn main() -> std::io::Result<()> {
     let arguments = Arguments::parse();
     std::fs::create_dir_all(&arguments.to)?;
-    let mut costs = match std::fs::read_to_string(arguments.to.join("cost.csv")) {
-        Ok(text) => {
-            text.lines().filter_map(parse).filter(|cost| cost.ranks < arguments.from).collect()
-        }
-        Err(_) => Vec::new(),
-    };
-    let powers = arguments.from.max(2).ilog2()..=arguments.up_to.max(2).ilog2();
+    let text = std::fs::read_to_string(arguments.to.join("cost.csv")).unwrap_or_default();
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.starts_with(only));
+    let range = arguments.from.max(2)..=arguments.up_to.max(2);
+    let measured = |cost: &Cost| range.contains(&cost.ranks) && wanted(cost.name);
+    let mut costs: Vec<Cost> = text.lines().filter_map(parse).filter(|c| !measured(c)).collect();
+    let powers = range.start().ilog2()..=range.end().ilog2();
     for ranks in powers.map(|power| 1 << power) {
-        costs.extend([allreduce(ranks), bcast(ranks)]);
-        for operation in Operation::ALL {
-            let start = Instant::now();
-            let cost = measure(operation, ranks);
+        costs.extend([allreduce(ranks), bcast(ranks)].into_iter().filter(&measured));
+        let mut add = |start: Instant, cost: &[Cost]| {
             if ranks >= 1 << 16 {
                 println!("{cost:?} in {:.1} s", start.elapsed().as_secs_f64());
             }
-            costs.push(cost);
+            costs.extend_from_slice(cost);
+            costs.sort_by_key(|cost| cost.ranks);
             // At once: the last ones take minutes.
-            write(&arguments.to, &costs)?;
+            write(&arguments.to, &costs)
+        };
+        for operation in Operation::ALL.into_iter().filter(|one| wanted(one.name())) {
+            add(Instant::now(), &[measure(operation, ranks)])?;
+        }
+        if wanted(detect::DETECT) {
+            add(Instant::now(), &detect::measure(ranks))?;
         }
     }
     write(&arguments.to, &costs)

@@ -2,22 +2,24 @@
 //! logarithmic is a straight line.
 
 use super::Cost;
+use super::detect::SILENCE;
 use std::fmt::Write;
 
 const WIDTH: f64 = 400.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 56.0;
 const TOP: f64 = 40.0;
-const COLOURS: [&str; 7] =
-    ["#d55e00", "#cc79a7", "#0072b2", "#56b4e9", "#009e73", "#999999", "#555555"];
+const COLOURS: [&str; 8] =
+    ["#d55e00", "#cc79a7", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#999999", "#555555"];
 
 /// What a panel shows of a measurement.
 type Of = fn(&Cost) -> f64;
 
 /// The picture.
 pub(super) fn svg(costs: &[Cost]) -> String {
+    let costs: Vec<Cost> = costs.iter().filter(|cost| cost.name != SILENCE).copied().collect();
     let mut names: Vec<&str> = Vec::new();
-    for cost in costs {
+    for cost in &costs {
         if !names.contains(&cost.name) {
             names.push(cost.name);
         }
@@ -81,7 +83,7 @@ pub(super) fn svg(costs: &[Cost]) -> String {
         }
     }
     for (at, (name, colour)) in names.iter().zip(COLOURS).enumerate() {
-        let (x, y) = (LEFT + 200.0 * at as f64, TOP + HEIGHT + 52.0);
+        let (x, y) = (LEFT + 180.0 * at as f64, TOP + HEIGHT + 52.0);
         let _ = writeln!(
             out,
             "<path d=\"M{x} {y}h28\" stroke=\"{colour}\" stroke-width=\"3\"/><text x=\"{}\" y=\"{}\">{name}</text>",

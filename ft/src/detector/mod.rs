@@ -618,7 +618,14 @@ impl Detector {
         if new.is_empty() {
             return;
         }
-        for target in self.ring.targets() {
+        // What came over a distance goes on over shorter ones first, the longest of them first: the binomial tree.
+        let (me, mut targets) = (self.ring.me, self.ring.targets());
+        let came = from.map_or(self.ring.size, |from| self.ring.distance(from, me));
+        targets.sort_unstable_by_key(|target| {
+            let distance = self.ring.distance(me, *target);
+            (distance >= came, std::cmp::Reverse(distance))
+        });
+        for target in targets {
             if !before.contains(&target) {
                 self.spread.offer_recent(target);
             } else if pass_on && Some(target) != from {

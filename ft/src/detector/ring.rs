@@ -3,31 +3,69 @@
 
 use super::message::{CHAIN_MAX, Digest, Run};
 
-/// A set of processes, a bit each; takes no memory while it is empty.
-#[derive(Debug, Default, Clone)]
-struct Bits(Vec<u64>);
+/// A set of processes: a list while they are few, then a bit for each.
+#[derive(Debug, Clone)]
+enum Set {
+    /// Ascending.
+    Few(Vec<u32>),
+    Many(Vec<u64>),
+}
 
-impl Bits {
+/// Members of a list.
+const FEW: usize = 32;
+
+impl Set {
     fn contains(&self, process: u32) -> bool {
-        self.0.get(process as usize / 64).is_some_and(|word| word >> (process % 64) & 1 == 1)
+        match self {
+            Set::Few(list) => list.binary_search(&process).is_ok(),
+            Set::Many(words) => {
+                words.get(process as usize / 64).is_some_and(|word| word >> (process % 64) & 1 == 1)
+            }
+        }
     }
 
     /// `false` when it was in already.
     fn insert(&mut self, process: u32, size: u32) -> bool {
-        if self.0.is_empty() {
-            self.0 = vec![0; (size as usize).div_ceil(64)];
+        match self {
+            Set::Few(list) => {
+                let Err(at) = list.binary_search(&process) else { return false };
+                if list.len() < FEW {
+                    list.insert(at, process);
+                    return true;
+                }
+                let list = std::mem::take(list);
+                *self = Set::Many(vec![0; (size as usize).div_ceil(64)]);
+                list.into_iter().chain([process]).for_each(|one| {
+                    self.insert(one, size);
+                });
+                true
+            }
+            Set::Many(words) => {
+                let word = &mut words[process as usize / 64];
+                let bit = 1 << (process % 64);
+                let new = *word & bit == 0;
+                *word |= bit;
+                new
+            }
         }
-        let word = &mut self.0[process as usize / 64];
-        let bit = 1 << (process % 64);
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
     }
 
+    /// Ascending.
     fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(index, word)| {
+        let (list, words) = match self {
+            Set::Few(list) => (list.as_slice(), &[][..]),
+            Set::Many(words) => (&[][..], words.as_slice()),
+        };
+        let bits = words.iter().enumerate().flat_map(|(index, word)| {
             (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index as u32 * 64 + bit)
-        })
+        });
+        list.iter().copied().chain(bits)
+    }
+}
+
+impl Default for Set {
+    fn default() -> Self {
+        Set::Few(Vec::new())
     }
 }
 
@@ -36,15 +74,15 @@ impl Bits {
 pub struct Ring {
     pub me: u32,
     pub size: u32,
-    dead: Bits,
-    left: Bits,
+    dead: Set,
+    left: Set,
     known: Digest,
 }
 
 impl Ring {
     pub fn new(me: u32, size: u32) -> Ring {
         assert!(me < size, "process {me} of {size}");
-        Ring { me, size, dead: Bits::default(), left: Bits::default(), known: Digest::default() }
+        Ring { me, size, dead: Set::default(), left: Set::default(), known: Digest::default() }
     }
 
     /// Takes a failed process out for good; `false` when it was known.
