@@ -96,6 +96,13 @@ impl Engine {
     pub fn progress(&mut self) -> usize {
         let clock = self.clock();
         let events = self.core.progress(clock);
+        if cfg!(feature = "measure-unchecked") {
+            // Addresses of peers come this way, too.
+            if self.core.has_news() {
+                self.learn_from_core();
+            }
+            return events;
+        }
         if self.core.has_news() {
             self.learn_from_core();
         }

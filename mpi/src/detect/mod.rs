@@ -111,7 +111,8 @@ impl Detect {
     /// Opens the socket and publishes its addresses, before the job's fence.
     pub(crate) fn open(job: &mut Job) -> Result<Detect> {
         let params = job.params();
-        if job.size() == 1 || params.text("ft_detector") == "off" {
+        let unchecked = cfg!(feature = "measure-unchecked");
+        if job.size() == 1 || params.text("ft_detector") == "off" || unchecked {
             return Ok(Detect { ready: None, running: None });
         }
         let nanos = |name: &str| params.duration(name).as_nanos().clamp(1_000_000, 1 << 60) as u64;

@@ -102,6 +102,9 @@ use send::SendState;
 use slots::{Key, NIL};
 use std::fmt;
 
+/// Checks for failures are left out: see `measure-unchecked` in Cargo.toml.
+const UNCHECKED: bool = cfg!(feature = "measure-unchecked");
+
 /// One opened rail of this engine, by its index in the order of [`Ob1::add_btl`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RailId(pub u16);
