@@ -303,3 +303,27 @@ fn freed_requests_complete_unseen_and_leave_nothing() {
         }
     }
 }
+
+#[test]
+fn a_ready_send_without_a_receive_is_told_where_it_shows() {
+    for rail in [Profile::copied(), Profile::zcopy(), Profile::get(), Profile::put()] {
+        let mut world = World::new(2, std::slice::from_ref(&rail));
+        let sent = world.send(0, 1, Mode::Ready, &Memory::of(pattern(100_000, 1)), 1);
+        assert_eq!(world.finish_send(0, sent), Err(PmlError::NotReady));
+        assert_eq!(world.fabric.registered(), 0);
+        // A short one was over before: it is received, and the long one is not in its way.
+        let sent = world.send(0, 1, Mode::Ready, &Memory::of(pattern(100, 2)), 1);
+        assert_eq!(world.finish_send(0, sent), Ok(()));
+        let into = Memory::zeroed(100);
+        let request = world.recv(1, &into, Source::Any, TagMatch::Any);
+        assert_eq!(world.finish(1, request).result, Ok(()));
+        assert!(into.bytes() == pattern(100, 2));
+        // With a receive it is like any other.
+        let into = Memory::zeroed(100_000);
+        let request = world.recv(1, &into, Source::Any, TagMatch::Any);
+        let sent = world.send(0, 1, Mode::Ready, &Memory::of(pattern(100_000, 3)), 1);
+        assert_eq!(world.finish(1, request).result, Ok(()));
+        assert_eq!(world.finish_send(0, sent), Ok(()));
+        assert!(into.bytes() == pattern(100_000, 3));
+    }
+}

@@ -259,6 +259,12 @@ impl Engine {
             | Frame::Rget { length, .. } => length,
             _ => payload.len() as u64,
         };
+        if slot == NIL && envelope.ready && matches!(frame, Frame::Rndv { .. } | Frame::Rget { .. })
+        {
+            // The sender broke its promise, and still waits: the message ends at both sides. Of a short one it cannot be told
+            // any more; that is received like any other.
+            return self.refuse(from, &frame, WireStatus::NotReady);
+        }
         if slot == NIL {
             let body = match frame {
                 Frame::Stream { .. } => Body::Stream(self.pool.hold(payload, length as usize)),

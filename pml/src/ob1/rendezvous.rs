@@ -336,6 +336,7 @@ pub(super) fn status_error(peer: Peer, status: WireStatus) -> PmlError {
         WireStatus::Revoked => PmlError::Revoked,
         WireStatus::Interrupted => PmlError::Interrupted,
         WireStatus::Stale => PmlError::Stale,
+        WireStatus::NotReady => PmlError::NotReady,
         WireStatus::Lost => PmlError::RailLost(Fault::rail(peer, Cause::Disconnected)),
         WireStatus::Failed | WireStatus::Done => {
             PmlError::Io(Fault::operation(peer, Cause::Malformed("status")))

@@ -108,7 +108,8 @@ pub enum Mode {
     Standard,
     /// Complete when the receive has been matched, too.
     Synchronous,
-    /// As standard; the caller promises that the receive is posted.
+    /// As standard; the caller promises that the receive is posted. Where the broken promise shows, the send ends with
+    /// [`PmlError::NotReady`](super::PmlError): to oneself, and when the message is long enough to be announced.
     Ready,
     /// Complete at once: the data is copied.
     Buffered,

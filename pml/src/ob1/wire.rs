@@ -127,6 +127,8 @@ pub enum WireStatus {
     Stale = 4,
     /// The communicator's collectives are interrupted.
     Interrupted = 5,
+    /// A ready send found no receive.
+    NotReady = 6,
 }
 
 impl WireStatus {
@@ -138,6 +140,7 @@ impl WireStatus {
             3 => WireStatus::Lost,
             4 => WireStatus::Stale,
             5 => WireStatus::Interrupted,
+            6 => WireStatus::NotReady,
             _ => return None,
         })
     }
@@ -761,7 +764,7 @@ mod tests {
         fn what_is_made_is_read(
             envelope in envelopes(),
             words in any::<[u64; 5]>(),
-            status in prop::sample::select(vec![WireStatus::Failed, WireStatus::Revoked, WireStatus::Lost, WireStatus::Stale, WireStatus::Interrupted]),
+            status in prop::sample::select(vec![WireStatus::NotReady, WireStatus::Failed, WireStatus::Revoked, WireStatus::Lost, WireStatus::Stale, WireStatus::Interrupted]),
         ) {
             let [sender, receiver, a, b, c] = words.map(|word| word >> 8);
             let [offset, length, want] = { let mut three = [a, b, c].map(|w| w >> 2); three.sort_unstable(); three };

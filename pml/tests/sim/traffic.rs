@@ -80,10 +80,9 @@ impl World {
         let to = members[dest];
         let len = self.length(&mut process.rng);
         let mode = match process.rng.random_range(0..10) {
-            0..6 => Mode::Standard,
-            6..8 => Mode::Synchronous,
-            // The promise that a receive is posted is told only where it can be seen: in the process itself.
-            8 if to != process.me => Mode::Ready,
+            // No process knows here that a receive is posted: none promises it.
+            0..7 => Mode::Standard,
+            7..9 => Mode::Synchronous,
             _ => Mode::Buffered,
         };
         let tag = process.rng.random_range(0..TAGS);
