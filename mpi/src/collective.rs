@@ -26,14 +26,17 @@ impl<T: Threading> Comm<T> {
     ) -> Result<()> {
         // SAFETY: `wait` below returns only when no message of the operation is under way.
         let memory = unsafe { Memory { send: lend::bytes(send), recv: lend::buffer(recv) } };
-        let mut collective = self.handle().with(|engine| {
+        let begun = self.handle().with(|engine| {
             engine.listen();
             Ok(engine.collective(self.core(), call, memory, reduction)?)
-        })?;
-        self.handle().wait(|engine| {
-            let clock = engine.clock();
-            collective.poll(engine, clock).map(|ended| ended.map_err(Error::from))
-        })
+        });
+        let ended = begun.and_then(|mut collective| {
+            self.handle().wait(|engine| {
+                let clock = engine.clock();
+                collective.poll(engine, clock).map(|ended| ended.map_err(Error::from))
+            })
+        });
+        self.raise("a collective operation", ended)
     }
 
     fn reducing<E: Element>(

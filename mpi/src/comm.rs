@@ -7,7 +7,7 @@
 
 use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
-use crate::{Result, Scope, lend};
+use crate::{Result, Scope, lend, properties};
 use ironweave_core::CommHandle;
 use ironweave_pml::ob1::{CommId, MessageId, Mode, Started};
 use std::fmt;
@@ -36,6 +36,7 @@ struct Shared<T: Threading> {
 impl<T: Threading> Drop for Shared<T> {
     fn drop(&mut self) {
         if self.owned {
+            properties::clear(&self.handle, self.comm);
             // After a panic inside the library, or when the world is over, there is nothing left to free.
             let _ = self.handle.with(|engine| Ok(engine.free(self.comm)?));
         }
@@ -111,7 +112,8 @@ impl<T: Threading> Comm<T> {
         let inline = self.handle.with(|engine| {
             engine.listen();
             engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag))
-        })?;
+        });
+        let inline = self.raise("send", inline)?;
         if inline { Ok(()) } else { self.send_bytes(Mode::Standard, bytes, dest, tag) }
     }
 
@@ -143,8 +145,9 @@ impl<T: Threading> Comm<T> {
     fn send_bytes(&self, mode: Mode, bytes: &[u8], dest: u32, tag: i32) -> Result<()> {
         // SAFETY: `finish` below returns only when the engine gave the payload back.
         let data = unsafe { lend::payload(bytes) };
-        let ticket = self.handle.send(self.id, mode, data, dest, tag)?;
-        self.handle.finish(&ticket).map(drop)
+        let ticket = self.handle.send(self.id, mode, data, dest, tag);
+        let sent = ticket.and_then(|ticket| self.handle.finish(&ticket).map(drop));
+        self.raise("send", sent)
     }
 
     /// Receives into `buffer` (`MPI_Recv`); a shorter message fills its beginning.
@@ -175,8 +178,9 @@ impl<T: Threading> Comm<T> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
         // SAFETY: `finish` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
-        let ticket = self.handle.recv(self.id, into, source, tag, true)?;
-        self.handle.finish(&ticket)
+        let ticket = self.handle.recv(self.id, into, source, tag, true);
+        let received = ticket.and_then(|ticket| self.handle.finish(&ticket));
+        self.raise("recv", received)
     }
 
     /// Sends and receives at once (`MPI_Sendrecv`): cannot deadlock with others that do the same.
@@ -198,12 +202,13 @@ impl<T: Threading> Comm<T> {
         // SAFETY: both `finish` calls below return only when the engine gave the memory back.
         let (into, data) =
             unsafe { (lend::buffer(buffer.as_mut_bytes()), lend::payload(data.as_bytes())) };
-        let receiving = self.handle.recv(self.id, into, source, tag, true)?;
+        let receiving = self.handle.recv(self.id, into, source, tag, true);
+        let receiving = self.raise("sendrecv", receiving)?;
         let sending = match self.handle.send(self.id, Mode::Standard, data, dest, send_tag) {
             Ok(sending) => sending,
             Err(error) => {
                 self.abandon(&receiving);
-                return Err(error);
+                return self.raise("sendrecv", Err(error));
             }
         };
         let sent = self.handle.finish(&sending);
@@ -211,10 +216,13 @@ impl<T: Threading> Comm<T> {
             self.cancel(&receiving);
         }
         let received = self.handle.finish(&receiving);
-        match sent {
-            Ok(_) => received,
-            Err(error) => Err(received.err().unwrap_or(error)),
-        }
+        self.raise(
+            "sendrecv",
+            match sent {
+                Ok(_) => received,
+                Err(error) => Err(received.err().unwrap_or(error)),
+            },
+        )
     }
 
     /// Whether a matching message is there (`MPI_Iprobe`); it stays there.
@@ -223,10 +231,11 @@ impl<T: Threading> Comm<T> {
     /// As [`recv`](Self::recv), but for truncation.
     pub fn iprobe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
-        self.handle.with(|engine| {
+        let found = self.handle.with(|engine| {
             engine.progress();
             Ok(engine.pml.probe(self.id, source, tag)?.map(Status::from))
-        })
+        });
+        self.raise("iprobe", found)
     }
 
     /// Waits until a matching message is there (`MPI_Probe`); it stays there.
@@ -235,10 +244,11 @@ impl<T: Threading> Comm<T> {
     /// As [`iprobe`](Self::iprobe).
     pub fn probe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
-        self.handle.wait(|engine| match engine.pml.probe(self.id, source, tag) {
+        let found = self.handle.wait(|engine| match engine.pml.probe(self.id, source, tag) {
             Ok(found) => found.map(|status| Ok(status.into())),
             Err(error) => Some(Err(error.into())),
-        })
+        });
+        self.raise("probe", found)
     }
 
     /// Takes a matching message out of the queue if one is there (`MPI_Improbe`): nobody else can receive it any more.
@@ -251,11 +261,12 @@ impl<T: Threading> Comm<T> {
         tag: impl Into<Tag>,
     ) -> Result<Option<Message<T>>> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
-        self.handle.with(|engine| {
+        let found = self.handle.with(|engine| {
             engine.progress();
             let found = engine.pml.mprobe(self.id, source, tag)?;
             Ok(found.map(|(message, status)| Message::new(self.clone(), message, status.into())))
-        })
+        });
+        self.raise("improbe", found)
     }
 
     /// Waits for a matching message and takes it out of the queue (`MPI_Mprobe`).
@@ -275,11 +286,11 @@ impl<T: Threading> Comm<T> {
     /// As [`iprobe`](Self::iprobe).
     pub fn mprobe(&self, source: impl Into<Source>, tag: impl Into<Tag>) -> Result<Message<T>> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
-        let (message, status) =
-            self.handle.wait(|engine| match engine.pml.mprobe(self.id, source, tag) {
-                Ok(found) => found.map(Ok),
-                Err(error) => Some(Err(error.into())),
-            })?;
+        let found = self.handle.wait(|engine| match engine.pml.mprobe(self.id, source, tag) {
+            Ok(found) => found.map(Ok),
+            Err(error) => Some(Err(error.into())),
+        });
+        let (message, status) = self.raise("mprobe", found)?;
         Ok(Message::new(self.clone(), message, status.into()))
     }
 
@@ -348,6 +359,7 @@ impl<T: Threading> Message<T> {
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
         let request =
             self.comm.handle.with(|engine| Ok(engine.pml.mrecv(self.id, into.into())?))?;
-        self.comm.handle.wait(|engine| engine.poll(request))
+        let received = self.comm.handle.wait(|engine| engine.poll(request));
+        self.comm.raise("mrecv", received)
     }
 }

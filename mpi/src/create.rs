@@ -16,8 +16,9 @@ impl<T: Threading> Comm<T> {
         let task = self.handle().with(|engine| {
             let now = engine.now();
             Ok(begin(engine, self.core(), now)?)
-        })?;
-        match self.handle().complete(task)? {
+        });
+        let made = task.and_then(|task| self.handle().complete(task));
+        match self.raise("the creation of a communicator", made)? {
             Output::Comm(Some(comm)) => Comm::new(self.handle().clone(), comm, true).map(Some),
             Output::Comm(None) => Ok(None),
             other => unreachable!("a communicator was asked for, not {other:?}"),
@@ -29,10 +30,10 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// [`Error::ProcFailed`] when a member has failed, [`Error::Revoked`].
     pub fn dup(&self) -> Result<Comm<T>> {
-        let made = self.create(|engine, comm, now| {
-            let attributes = engine.attributes(comm)?.clone();
-            engine.idup(comm, Ok(attributes), None, now)
-        })?;
+        // Callbacks decide what is copied, outside of the engine.
+        let table = self.handle().with(|engine| Ok(engine.attributes(self.core())?.clone()))?;
+        let copied = table.copied(self.core());
+        let made = self.create(|engine, comm, now| engine.idup(comm, copied, None, now))?;
         Ok(made.expect("a duplicate has all members"))
     }
 

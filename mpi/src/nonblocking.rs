@@ -34,7 +34,7 @@ impl<B, T: Threading> Collective<'_, '_, B, T> {
             self.open = None;
             self.scope.forget(place);
         }
-        ended.map(drop)
+        self.scope.comm().raise("a collective operation", ended.map(drop))
     }
 
     /// Whether the operation is over (`MPI_Test`); moves communication forward.
@@ -50,7 +50,8 @@ impl<B, T: Threading> Collective<'_, '_, B, T> {
         let Some(ended) = ended else { return Ok(false) };
         self.open = None;
         self.scope.forget(place);
-        ended.map(|_| true).map_err(Error::from)
+        let ended = ended.map(|_| true).map_err(Error::from);
+        self.scope.comm().raise("a collective operation", ended)
     }
 
     /// Waits, and gives the result's buffer back.

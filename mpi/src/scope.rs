@@ -439,7 +439,7 @@ impl<B, T: Threading> Request<'_, '_, B, T> {
             Progress::Open(ticket, _) => self.scope.comm.handle().finish(ticket),
         };
         self.note(&outcome);
-        outcome
+        self.scope.comm.raise("the wait for a request", outcome)
     }
 
     /// Whether the operation is over (`MPI_Test`); moves communication forward.
@@ -462,7 +462,7 @@ impl<B, T: Threading> Request<'_, '_, B, T> {
             None => Ok(None),
             Some(outcome) => {
                 self.note(&outcome);
-                outcome.map(Some)
+                self.scope.comm.raise("the test of a request", outcome.map(Some))
             }
         }
     }
@@ -553,7 +553,7 @@ impl<B, T: Threading> Persistent<'_, '_, B, T> {
         let request = self.request;
         let outcome = self.scope.comm.handle().wait(|engine| engine.poll(request));
         self.active = matches!(outcome, Err(Error::ProcFailedPending | Error::Poisoned));
-        outcome
+        self.scope.comm.raise("the wait for a persistent request", outcome)
     }
 }
 

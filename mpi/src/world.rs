@@ -2,7 +2,8 @@
 
 use crate::engine::Engine;
 use crate::threading::{Handle, Multiple, Single, Threading};
-use crate::{Comm, Result};
+use crate::{Comm, Result, properties};
+use ironweave_core::ErrorHandler;
 use std::fmt;
 
 /// This process's membership of the job it was started in.
@@ -64,8 +65,10 @@ impl World<Multiple> {
 
 impl<T: Threading> World<T> {
     fn start() -> Result<World<T>> {
-        let engine = Engine::start()?;
+        let mut engine = Engine::start()?;
         let world = engine.world();
+        // A Rust program has results to look at.
+        engine.set_errhandler(world, ErrorHandler::Return)?;
         Ok(World { comm: Comm::new(T::Handle::new(engine), world, false)? })
     }
 
@@ -126,6 +129,7 @@ impl<T: Threading> World<T> {
     /// # Errors
     /// [`Error::Rte`](crate::Error) when the launcher is gone, [`Error::Poisoned`](crate::Error).
     pub fn finalize(self) -> Result<()> {
+        properties::clear(self.comm.handle(), self.comm.core());
         self.comm.handle().with(Engine::finalize)
     }
 }

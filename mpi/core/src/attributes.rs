@@ -27,8 +27,8 @@ struct Callbacks {
     delete: Option<DeleteFn>,
 }
 
-/// The keys of a process.
-#[derive(Default)]
+/// The keys of a process. Cheap to clone.
+#[derive(Clone, Default)]
 pub struct Keyvals {
     known: BTreeMap<Keyval, Arc<Callbacks>>,
     next: u32,

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A handler of the user's.
-pub type UserHandler = Arc<dyn Fn(CommHandle, &dyn Error) + Send + Sync>;
+pub type UserHandler = Arc<dyn Fn(CommHandle, &(dyn Error + 'static)) + Send + Sync>;
 
 /// What a communicator does about an error.
 #[derive(Clone, Default)]
@@ -74,7 +74,7 @@ mod tests {
         assert!(matches!(ErrorHandler::Return.raise(1, "world", "send", &error), Raised::Return));
         let seen = Arc::new(Mutex::new(String::new()));
         let note = Arc::clone(&seen);
-        let user = ErrorHandler::User(Arc::new(move |_, error: &dyn Error| {
+        let user = ErrorHandler::User(Arc::new(move |_, error: &(dyn Error + 'static)| {
             *note.lock().expect("nobody panics with it") = error.to_string();
         }));
         let Raised::Call(handler) = user.raise(1, "world", "send", &error) else {
