@@ -1,9 +1,11 @@
 //! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
-//! ranks 0 and 1 wait for the news as a blocked call would, and the slower one counts. Prints median, p99 and the worst in microseconds.
+//! ranks 0 and 1 wait for the news as a blocked call would, and the slower one counts. Prints median, p99 and the worst in microseconds,
+//! and how much of that passed until the system itself said that the process had ended (its pidfd was readable at rank 0).
 //! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores.
 
 use ironweave::{ElementMut, World};
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::time::Duration;
@@ -71,23 +73,39 @@ fn kill_all(world: &World) -> Outcome {
     let pids = pids?;
     let pid = |rank: u32| Pid::from_raw(pids[rank as usize - 2]).ok_or("no process number");
     std::thread::sleep(Duration::from_millis(200));
-    let mut took = Vec::new();
+    let (mut took, mut ended) = (Vec::new(), Vec::new());
     for victim in (2 + cores..size).rev() {
+        let pidfd = pidfd_open(pid(victim)?, PidfdFlags::empty())?;
+        let has_ended = || {
+            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&at_once)).is_ok_and(|n| n > 0)
+        };
+        let mut end = None;
         let start = now();
         kill_process(pid(victim)?, Signal::KILL)?;
-        let here = learned(world, victim)?;
+        while !world.failed()?.contains(&victim) {
+            if end.is_none() && has_ended() {
+                end = Some(now());
+            }
+            std::thread::yield_now();
+        }
+        let here = now();
+        ended.push(end.unwrap_or(here) - start);
         let there: u64 = receive(world, 1)?;
         took.push(here.max(there) - start);
         std::thread::sleep(Duration::from_millis(20));
     }
     took.sort_unstable();
-    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    ended.sort_unstable();
+    let at = |of: &[u64], share: f64| of[((of.len() - 1) as f64 * share) as usize] as f64 / 1e3;
     println!(
-        "kills={} median={:.0}us p99={:.0}us worst={:.0}us",
+        "kills={} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us p99={:.0}us",
         took.len(),
-        at(0.5),
-        at(0.99),
-        at(1.0)
+        at(&took, 0.5),
+        at(&took, 0.99),
+        at(&took, 1.0),
+        at(&ended, 0.5),
+        at(&ended, 0.99)
     );
     for rank in 2..2 + cores {
         kill_process(pid(rank)?, Signal::KILL)?;
