@@ -15,7 +15,6 @@ pub enum Kind {
     /// Communicators.
     Comm,
     /// Datatypes.
-    #[allow(dead_code)] // in a moment
     Type,
 }
 

@@ -1,12 +1,16 @@
 //! Buffers: an address, a count and a datatype become a payload to send or a buffer to receive into.
 //!
-//! Predefined datatypes are contiguous, and their sizes are a table by handle: no lookup, no reference count.
+//! Predefined datatypes are contiguous, and their sizes are a table by handle: no lookup, no reference count. Derived ones are
+//! looked up; those without gaps are memory in one piece too, the others a layout that the engine packs and unpacks.
 
 use crate::abi::*;
+use crate::datatype;
 use crate::error::{Fail, Result, fail};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_datatype::{Datatype, RecvLayout, SendLayout, Shape};
 use ironweave_pml::ob1::{Buffer, Payload};
 use std::ffi::c_void;
+use std::sync::Arc;
 
 const FIRST: usize = MPI_DATATYPE_NULL.0;
 
@@ -110,6 +114,8 @@ pub fn predefined_size(datatype: MPI_Datatype) -> Option<usize> {
 pub enum Data {
     /// In one piece.
     Contiguous(*mut u8, usize),
+    /// Wherever the datatype says.
+    Scattered(&'static Datatype),
 }
 
 /// Looks up what a caller describes.
@@ -131,13 +137,32 @@ fn rare(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Data> 
     if count < 0 {
         return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
     }
-    if datatype == MPI_DATATYPE_NULL {
-        return Err(fail(MPI_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL"));
-    }
     if predefined_size(datatype).is_some() {
         return Err(null(buf));
     }
-    Err(fail(MPI_ERR_TYPE, format!("{:#x} is no datatype", datatype.0)))
+    let there = datatype::committed(datatype)?;
+    if buf.is_null() && count > 0 && there.is_named() {
+        return Err(null(buf));
+    }
+    // Addresses may be absolute in derived ones: a null pointer is MPI_BOTTOM.
+    match there.is_dense(count) {
+        Some(offset) => {
+            let len = there.size().checked_mul(count).and_then(|len| usize::try_from(len).ok());
+            let len = len.ok_or_else(|| {
+                fail(MPI_ERR_COUNT, format!("{count} elements have too many bytes"))
+            })?;
+            Ok(Data::Contiguous(address(buf, offset), len))
+        }
+        None => Ok(Data::Scattered(there)),
+    }
+}
+
+/// The address `offset` bytes from a buffer's, or from address 0 for `MPI_BOTTOM`.
+fn address(buf: *const c_void, offset: i64) -> *mut u8 {
+    match buf.is_null() {
+        true => std::ptr::with_exposed_provenance_mut(offset as usize),
+        false => buf.cast_mut().cast::<u8>().wrapping_offset(offset as isize),
+    }
 }
 
 fn null(_: *const c_void) -> Fail {
@@ -159,6 +184,11 @@ pub unsafe fn payload(buf: *const c_void, count: i64, datatype: MPI_Datatype) ->
             let region = unsafe { SendRegion::new(start, len) };
             Ok(Payload::Contiguous(region))
         }
+        Data::Scattered(there) => {
+            // SAFETY: this function's contract.
+            let layout = unsafe { SendLayout::new(there, count, buf.cast())? };
+            Ok(Payload::Convertor(Arc::new(layout)))
+        }
     }
 }
 
@@ -176,6 +206,11 @@ pub unsafe fn buffer(buf: *mut c_void, count: i64, datatype: MPI_Datatype) -> Re
             // SAFETY: this function's contract.
             let region = unsafe { RecvRegion::new(start, len) };
             Ok(Buffer::Contiguous(region))
+        }
+        Data::Scattered(there) => {
+            // SAFETY: this function's contract.
+            let layout = unsafe { RecvLayout::new(there, count, buf.cast())? };
+            Ok(Buffer::Convertor(Box::new(layout)))
         }
     }
 }
@@ -197,7 +232,8 @@ pub struct Element {
 pub fn element(datatype: MPI_Datatype) -> Result<Element> {
     match predefined_size(datatype) {
         Some(size) => Ok(Element { size, extent: size as isize }),
-        None => rare(std::ptr::null(), 0, datatype).map(|_| Element { size: 0, extent: 0 }),
+        None => datatype::committed(datatype)
+            .map(|there| Element { size: there.size() as usize, extent: there.extent() as isize }),
     }
 }
 
@@ -207,7 +243,12 @@ pub fn element(datatype: MPI_Datatype) -> Result<Element> {
 /// `MPI_ERR_TYPE`.
 #[inline]
 pub fn piece(count: usize, datatype: MPI_Datatype) -> Result<Option<(isize, usize)>> {
-    element(datatype).map(|element| Some((0, count * element.size)))
+    if let Some(size) = predefined_size(datatype) {
+        return Ok(Some((0, count * size)));
+    }
+    let there = datatype::committed(datatype)?;
+    let Some(offset) = there.is_dense(count as i64) else { return Ok(None) };
+    Ok(Some((offset as isize, Shape::new(there, count as i64)?.len())))
 }
 
 /// Appends packed elements to `out`.
@@ -255,5 +296,9 @@ pub unsafe fn unpack(
 /// # Errors
 /// `MPI_ERR_TYPE`.
 pub fn span(count: usize, datatype: MPI_Datatype) -> Result<(isize, usize)> {
-    element(datatype).map(|element| (0, count * element.size))
+    if let Some(size) = predefined_size(datatype) {
+        return Ok((0, count * size));
+    }
+    let (first, len) = Shape::new(datatype::committed(datatype)?, count as i64)?.span();
+    Ok((first as isize, len as usize))
 }

@@ -4,7 +4,7 @@
 //! What is no handle any more comes back as the null handle of its kind.
 
 use crate::prelude::*;
-use crate::{comm, errhandler, group, info, op, p2p};
+use crate::{comm, datatype, errhandler, group, info, op, p2p};
 
 macro_rules! conversions {
     ($($ty:ident $null:ident [$c2f:ident $f2c:ident $toint:ident $fromint:ident] = $find:expr;)*) => {$(
@@ -44,6 +44,8 @@ macro_rules! conversions {
 conversions! {
     MPI_Comm MPI_COMM_NULL [MPI_Comm_c2f MPI_Comm_f2c MPI_Comm_toint MPI_Comm_fromint]
         = |low| comm::COMMS.of_fortran(low);
+    MPI_Datatype MPI_DATATYPE_NULL [MPI_Type_c2f MPI_Type_f2c MPI_Type_toint MPI_Type_fromint]
+        = |low| datatype::TYPES.of_fortran(low);
     MPI_Group MPI_GROUP_NULL [MPI_Group_c2f MPI_Group_f2c MPI_Group_toint MPI_Group_fromint]
         = group::of_fortran;
     MPI_Info MPI_INFO_NULL [MPI_Info_c2f MPI_Info_f2c MPI_Info_toint MPI_Info_fromint]

@@ -18,6 +18,7 @@ pub mod completion;
 mod construct;
 pub mod count;
 pub mod data;
+pub mod datatype;
 pub mod environment;
 pub mod errhandler;
 pub mod error;

@@ -47,6 +47,7 @@ fn main() {
     );
     for len in SIZES {
         for (block, ratio) in SHAPES {
+            let len = len / block as usize * block as usize;
             let span = len * ratio as usize;
             if span > 1 << 30 {
                 continue;

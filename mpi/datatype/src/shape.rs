@@ -13,6 +13,7 @@ pub struct Shape {
     count: i64,
     whole: Piece,
     len: usize,
+    span: (i64, i64),
 }
 
 impl Shape {
@@ -23,9 +24,10 @@ impl Shape {
         let len = datatype.size().checked_mul(count).ok_or(TypeError::TooLarge)?;
         let len = usize::try_from(len).map_err(|_| TypeError::TooLarge)?;
         let map = datatype.map();
-        map.bounds.place(count, datatype.extent(), 0)?;
+        let bounds = map.bounds.place(count, datatype.extent(), 0)?;
+        let span = (bounds.true_lb(), bounds.true_extent()?);
         let whole = Piece::repeat(&map.program, count, datatype.extent());
-        Ok(Shape { datatype: datatype.clone(), count, whole, len })
+        Ok(Shape { datatype: datatype.clone(), count, whole, len, span })
     }
 
     /// The datatype.
@@ -51,6 +53,12 @@ impl Shape {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Where the first byte of data is, and how far it is from there to the one after the last; gaps included.
+    #[must_use]
+    pub fn span(&self) -> (i64, i64) {
+        self.span
     }
 
     /// If all data are one contiguous block: where that begins.
