@@ -1,0 +1,63 @@
+/* ULFM: a member dies; the others learn of it, revoke, agree, shrink and go on. Ours only: the standard has no such functions yet. */
+#include "check.h"
+#include <mpi-ext.h>
+#include <signal.h>
+
+int main(int argc, char **argv) {
+  begin(&argc, &argv);
+  MPI_Comm world, smaller;
+  MPI_Group failed;
+  MPI_Request requests[2];
+  MPI_Status statuses[2];
+  int *tolerant, flag, code, class, n, acked, in = 0, out = 1, living = size - 1, revoked;
+  OK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &tolerant, &flag));
+  CHECK(flag && *tolerant == 1);
+  OK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
+  OK(MPI_Barrier(world));
+  /* it dies when all others are through the barrier */
+  if (rank == size - 1) {
+    for (n = 0; n < living; n++) OK(MPI_Recv(&in, 1, MPI_INT, n, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    raise(SIGKILL);
+  }
+  MPI_Send(&out, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD);
+  /* directed: the error names the class; a request among others ends, and the rest is pending or over */
+  MPI_Irecv(&in, 1, MPI_INT, size - 1, 1, world, &requests[0]);
+  MPI_Irecv(&in, 1, MPI_INT, rank, 2, world, &requests[1]);
+  code = MPI_Waitall(2, requests, statuses);
+  CHECK(code == MPI_ERR_IN_STATUS);
+  MPI_Error_class(statuses[0].MPI_ERROR, &class);
+  CHECK(class == MPIX_ERR_PROC_FAILED);
+  CHECK(statuses[1].MPI_ERROR == MPI_ERR_PENDING);
+  /* any source: pending until the failure is acknowledged */
+  code = MPI_Recv(&in, 1, MPI_INT, MPI_ANY_SOURCE, 3, world, &statuses[0]);
+  MPI_Error_class(code, &class);
+  CHECK(class == MPIX_ERR_PROC_FAILED);
+  OK(MPIX_Comm_get_failed(world, &failed));
+  OK(MPI_Group_size(failed, &n));
+  CHECK(n == 1);
+  OK(MPI_Group_free(&failed));
+  OK(MPIX_Comm_ack_failed(world, n, &acked));
+  CHECK(acked == 1);
+  OK(MPIX_Comm_failure_get_acked(world, &failed));
+  OK(MPI_Group_free(&failed));
+  /* everybody has acknowledged: the agreement has no error */
+  OK(MPI_Sendrecv(&out, 1, MPI_INT, (rank + 1) % living, 4, &in, 1, MPI_INT, (rank + living - 1) % living, 4, world, &statuses[0]));
+  flag = 6 | 1 << rank;
+  OK(MPIX_Comm_agree(world, &flag));
+  CHECK(flag == (living > 1 ? 6 : 7));
+  if (rank == 0) OK(MPIX_Comm_revoke(world));
+  do code = MPI_Barrier(world); while (code == MPI_SUCCESS);
+  for (revoked = 0; !revoked;) OK(MPIX_Comm_is_revoked(world, &revoked));
+  CHECK(MPI_Send(&out, 1, MPI_INT, 0, 5, world) == MPIX_ERR_REVOKED);
+  OK(MPIX_Comm_shrink(world, &smaller));
+  OK(MPI_Comm_size(smaller, &n));
+  CHECK(n == living);
+  OK(MPI_Allreduce(&out, &in, 1, MPI_INT, MPI_SUM, smaller));
+  CHECK(in == living);
+  MPI_Allreduce(&wrong, &in, 1, MPI_INT, MPI_SUM, smaller);
+  SAY("ulfm: %d wrong", in);
+  MPI_Comm_free(&smaller);
+  MPI_Comm_free(&world);
+  MPI_Finalize();
+  return in != 0;
+}

@@ -1,0 +1,197 @@
+//! C programs of our own (`tests/c`), one for each chapter, built with the installed `mpicc`: each checks what calls give,
+//! and what it prints is compared with what the same binary prints on another library of the standard ABI, where that is
+//! installed (`ci/peers`: MPICH's).
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a job may take before the watchdog calls it hung.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The installation under test.
+fn installed() -> &'static PathBuf {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let test = std::env::current_exe().expect("a running test has a path");
+        let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
+        let prefix = profile.join("mpi-prefix");
+        // Tests run in processes of their own: one installs at a time.
+        let lock =
+            std::fs::File::create(profile.join("mpi-prefix.lock")).expect("a writable target");
+        lock.lock().expect("the file can be locked");
+        let mut install = Command::new("bash");
+        install.arg(root().join("ci/install")).arg(&prefix);
+        if profile.ends_with("debug") {
+            install.arg("--debug");
+        }
+        let done = install.stdout(Stdio::null()).status().expect("bash runs");
+        assert!(done.success(), "the library cannot be installed");
+        prefix
+    })
+}
+
+fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let source = root().join(format!("ffi/mpi/tests/c/{name}.c"));
+    let folder = installed().with_file_name("mpi-programs");
+    std::fs::create_dir_all(&folder).expect("a writable target");
+    // Tests of one program with several sizes run at the same time.
+    let program = folder.join(format!("{name}-{}", std::process::id()));
+    let mut mpicc = Command::new(installed().join("bin/mpicc"));
+    mpicc
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(flags);
+    let built = mpicc.output().expect("mpicc runs");
+    assert!(built.status.success(), "{name}: {}", String::from_utf8_lossy(&built.stderr));
+    program
+}
+
+/// Runs a command to its end, or fails after a while with what it said.
+fn run(mut command: Command, what: &str) -> Output {
+    fn all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+        let mut pipe = pipe.expect("it is piped");
+        std::thread::spawn(move || {
+            let mut said = Vec::new();
+            pipe.read_to_end(&mut said).expect("a pipe can be read");
+            said
+        })
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the launcher starts");
+    let (stdout, stderr) = (all(child.stdout.take()), all(child.stderr.take()));
+    let since = Instant::now();
+    let mut hung = false;
+    let status = loop {
+        match child.try_wait().expect("it is this process's child") {
+            Some(status) => break status,
+            None if since.elapsed() > PATIENCE && !hung => {
+                hung = true;
+                child.kill().expect("it is this process's child");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let end = |pipe: JoinHandle<Vec<u8>>| pipe.join().expect("the reader ends");
+    let output = Output { status, stdout: end(stdout), stderr: end(stderr) };
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(!hung, "{what} hangs:\n{said}");
+    output
+}
+
+fn ours(program: &Path, ranks: u32, environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(installed().join("bin/mpiexec"));
+    command.args(["-n", &ranks.to_string()]).arg(program);
+    command.env("IRONWEAVE_WATCHDOG", "40").envs(environment.iter().copied());
+    run(command, "the job")
+}
+
+/// Runs a chapter's program, and compares with the other library.
+fn chapter(name: &str, ranks: u32) {
+    let program = compile(name, &["-lm"]);
+    let output = ours(&program, ranks, &[]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let oracle = root().join(".venv/mpich");
+    if oracle.join("lib/libmpi_abi.so.1").exists() {
+        let mut command = Command::new(oracle.join("bin/mpiexec"));
+        command.args(["-n", &ranks.to_string()]).arg(&program);
+        command.env("LD_LIBRARY_PATH", oracle.join("lib"));
+        let other = run(command, "the other library's job");
+        assert_eq!(said, String::from_utf8_lossy(&other.stdout), "{name}: the libraries differ");
+    } else {
+        println!("SKIP abi_oracle_{name}_{ranks}: MPICH's libmpi_abi is not installed (ci/peers)");
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
+macro_rules! chapters {
+    ($($test:ident: $name:literal on $ranks:literal;)*) => {$(
+        #[test]
+        fn $test() {
+            chapter($name, $ranks);
+        }
+    )*};
+}
+
+chapters! {
+    point_to_point_2: "p2p" on 2;
+    point_to_point_4: "p2p" on 4;
+    collectives_2: "collective" on 2;
+    collectives_4: "collective" on 4;
+    objects_1: "objects" on 1;
+    objects_4: "objects" on 4;
+    topologies_2: "topology" on 2;
+    topologies_4: "topology" on 4;
+    datatypes_1: "datatype" on 1;
+    parts_2: "parts" on 2;
+    parts_4: "parts" on 4;
+}
+
+/// A member dies in the middle.
+#[test]
+fn ulfm() {
+    let program = compile("ulfm", &[]);
+    for (ranks, btl) in [(3, "shm,self"), (4, "shm,self"), (4, "tcp,self")] {
+        let output = ours(&program, ranks, &[("IRONWEAVE_BTL", btl)]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.contains("ulfm: 0 wrong"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
+/// Errors end the job with their code and say where, by default.
+#[test]
+fn errors_are_fatal_by_default() {
+    let folder = installed().with_file_name("mpi-programs");
+    std::fs::create_dir_all(&folder).expect("a writable target");
+    let source = folder.join(format!("fatal-{}.c", std::process::id()));
+    let text = "#include <mpi.h>\nint main(int c, char **v) { int x = 0; MPI_Init(&c, &v);\n\
+                return MPI_Send(&x, 1, MPI_INT, 9, 0, MPI_COMM_WORLD); }\n";
+    std::fs::write(&source, text).expect("a writable target");
+    let program = source.with_extension("");
+    let built =
+        Command::new(installed().join("bin/mpicc")).arg("-o").arg(&program).arg(&source).status();
+    assert!(built.expect("mpicc runs").success());
+    let output = ours(&program, 1, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}"); // MPI_ERR_RANK
+    for part in ["rank 0", "MPI_Send", "MPI_COMM_WORLD", "MPI_ERR_RANK", "destination is 9"] {
+        assert!(said.contains(part), "{part} is missing: {said}");
+    }
+    std::fs::remove_file(program).expect("it was just made");
+    std::fs::remove_file(source).expect("it was just made");
+}
+
+/// Tools interpose: a preloaded library's `MPI_Send` is called, and calls ours by its other name.
+#[test]
+fn tools_interpose() {
+    let tool = compile("pmpi", &["-shared", "-fPIC"]);
+    let program = compile("p2p", &[]);
+    let preload = tool.to_str().expect("a path of ours");
+    let mut command = Command::new(installed().join("bin/mpiexec"));
+    command.args(["-n", "2", "env"]).arg(format!("LD_PRELOAD={preload}")).arg(&program);
+    let output = run(command, "the job");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    // Three by name through a table of functions, which tools see too; those that are wrong count as well.
+    assert!(said.contains("profiler: ") && !said.contains("profiler: 0 "), "{said}");
+    std::fs::remove_file(program).expect("it was just made");
+    std::fs::remove_file(tool).expect("it was just made");
+}
