@@ -28,9 +28,14 @@ impl Ofi {
         }
         for (life, fault) in std::mem::take(&mut self.core.failing) {
             match self.core.live(life) {
-                Some((peer, _)) if life != 0 => self.core.end(peer, End::Fault(fault), sink),
+                Some((peer, _)) if life != 0 => self.finish(peer, End::Fault(fault), sink),
                 _ if fault.peer.is_none() => return self.lose(fault.cause, sink),
                 _ => {}
+            }
+        }
+        for (life, end) in std::mem::take(&mut self.core.ending) {
+            if let Some((peer, _)) = self.core.live(life) {
+                self.finish(peer, end, sink);
             }
         }
         self.flush();
@@ -205,7 +210,7 @@ impl Ofi {
             again &= !late && !self.core.controls.iter().any(|control| control.life == life);
             if late || silent {
                 // A suspect, and no more: it may be busy with something else (law 3).
-                self.core.end(peer, End::Fault(Fault::peer(peer, Cause::TimedOut)), sink);
+                self.finish(peer, End::Fault(Fault::peer(peer, Cause::TimedOut)), sink);
             } else if watched {
                 self.core.watched.push(life);
             }
@@ -243,9 +248,29 @@ impl Ofi {
         }
     }
 
+    /// Ends a life: fence, then purge. When the provider does not let go of user memory, later.
+    #[cold]
+    pub(crate) fn finish<S: Sink>(&mut self, peer: Peer, end: End, sink: &mut S) {
+        let life = self.core.endpoint(peer).map(|ep| ep.token);
+        if let (Some(life), Some(port)) = (life, self.port.as_mut())
+            && !self.core.reads.fence(port, life)
+        {
+            self.core.ending.push((life, end));
+            return;
+        }
+        self.core.end(peer, end, sink);
+    }
+
     /// The whole rail is lost.
     #[cold]
     pub(crate) fn lose<S: Sink>(&mut self, cause: Cause, sink: &mut S) {
+        if let Some(port) = self.port.as_mut()
+            && !self.core.reads.fence_all(port)
+        {
+            // Not before all memory is out of its reach.
+            self.core.failing.push((0, Fault::device(cause)));
+            return;
+        }
         self.core.counters.faults.add(1);
         self.core.reports += 1;
         sink.fault(Fault::device(cause.clone()));

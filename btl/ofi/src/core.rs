@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub greetings: Vec<Vec<u8>>,
     /// Lives that broke, and how.
     pub failing: Vec<(u64, Fault)>,
+    /// Lives that are over as soon as the provider has let go of their memory.
+    pub ending: Vec<(u64, End)>,
     /// Lives with a clock running.
     pub watched: Vec<u64>,
     /// Peers whose life ended: their endpoints may be gone for good.
@@ -154,11 +156,20 @@ impl Core {
                     sink.rma_completed(descriptor, Ok(()));
                 }
             }
+            Event::ReadInto { mark } => {
+                if let Some(descriptor) = self.reads.landed_whole(mark) {
+                    self.reports += 1;
+                    if let Some(ep) = self.peers[descriptor.peer.index()].ep.as_deref_mut() {
+                        ep.stuck = None;
+                    }
+                    sink.rma_completed(descriptor, Ok(()));
+                }
+            }
             Event::Failed { work, mark, error, provider_error } => {
                 tracing::debug!(?work, mark, %error, provider_error, "ofi completion error");
                 let (place, life) = match work {
                     Work::Send => (Place::Sent, Some(mark)),
-                    Work::Read => (Place::Read, self.reads.failed(mark)),
+                    Work::Read | Work::ReadInto => (Place::Read, self.reads.failed(mark)),
                     Work::Receive => (Place::Received, None),
                 };
                 if work == Work::Send
@@ -349,6 +360,12 @@ impl Core {
     pub(crate) fn end<S: Sink>(&mut self, peer: Peer, end: End, sink: &mut S) {
         let Some(place) = self.peers.get_mut(peer.index()) else { return };
         let Some(ep) = place.ep.take() else { return };
+        if self.reads.has_lane(ep.token) {
+            // First the fence, which needs the port: `Ofi::finish`.
+            self.ending.push((ep.token, end));
+            place.ep = Some(ep);
+            return;
+        }
         place.over = place.heard; // a greeting that comes again begins nothing
         let Endpoint { token, theirs, to, known, backlog, .. } = *ep;
         self.ended.push(peer.0);
@@ -435,6 +452,7 @@ impl Core {
             && self.waiting.is_empty()
             && self.greetings.is_empty()
             && self.failing.is_empty()
+            && self.ending.is_empty()
             && self.watched.is_empty()
             && self.ended.is_empty()
             && self.unused.is_empty()

@@ -107,7 +107,7 @@ impl Ofi {
                 if other.is_some() {
                     // It would not greet if it were still there: its end of our life is over.
                     let fault = Fault::rail(peer, Cause::Disconnected);
-                    self.core.end(peer, End::Fault(fault), sink);
+                    self.finish(peer, End::Fault(fault), sink);
                 }
                 match self.begin(peer, Phase::Answering, stamp, to) {
                     Some(ep) => ep.theirs = token,

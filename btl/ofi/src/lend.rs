@@ -1,12 +1,27 @@
-//! Registration of user memory with the provider: the only place where this crate makes a promise about memory.
+//! User memory in the provider's hands: the only place where this crate makes promises about memory.
 #![allow(unsafe_code)] // Hands the address of lent memory to the library.
 
-use ironweave_btl::memory::SendRegion;
-use ironweave_ffi::ofi::{Errno, Port, Registration};
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_ffi::ofi::{Errno, FiAddr, Lane, Port, Registration, Remote};
 
 /// Lets peers read `region` until it is deregistered.
 pub(crate) fn register(port: &mut Port, region: &SendRegion) -> Result<Registration, Errno> {
     // SAFETY: by the promise of `SendRegion`, the memory is valid and unwritten while the region exists, and whoever
     // registers it keeps it until after `deregister` (the contract of `Btl::register_source`).
     unsafe { port.register(region.as_ptr(), region.len()) }
+}
+
+/// Has the provider read a peer's memory into all of `region`.
+pub(crate) fn read_into(
+    port: &mut Port,
+    lane: &Lane,
+    region: &RecvRegion,
+    from: FiAddr,
+    remote: Remote,
+    mark: u64,
+) -> Result<(), Errno> {
+    // SAFETY: by the promise of `RecvRegion`, the memory is valid and its holder's alone while the region exists. The
+    // transfer keeps it until the event of this read, or until `Reads::fence` closed the lane; when the port is dropped
+    // (`Ofi::lose`, or with the whole rail), lanes are closed before regions go.
+    unsafe { port.read_into(lane, (region.as_mut_ptr(), region.len()), from, remote, mark) }
 }

@@ -14,8 +14,8 @@
 //! sent to it; the launcher or the detector has to tell. Where nothing gets through to a peer for
 //! [`OfiConfig::peer_timeout`] it becomes a suspect.
 //!
-//! Drawback, and why: payloads are copied once on each side, since no provider can take one operation back while its
-//! endpoint serves other peers. Reads of memory (`get`) save the copy at the owner's side.
+//! Frames are copied once on each side, since no provider can take one operation back while its endpoint serves other
+//! peers. Reads of memory (`get`), which long messages are made of, copy nothing: see `reads`.
 
 mod blob;
 mod chores;

@@ -19,6 +19,9 @@ pub struct Provider {
     pub get: bool,
     /// An endpoint may be closed with operations under way.
     pub close_busy: bool,
+    /// Endpoints for one peer's reads may be opened, and closed with reads under way (`reads`). Not so with ofi_rxm: 1.17
+    /// crashed after that (`a_read_that_is_cut_off_leaves_the_buffer_alone`).
+    pub lanes: bool,
     /// Peers that are gone may be removed from the address vector, which ends the provider's attempts to reach them.
     pub remove: bool,
     /// Many messages may land in one posted buffer. Not so with ofi_rxm: it says that it is done with a buffer while long
@@ -44,6 +47,7 @@ const DEVICE: Provider = Provider {
     hardware: true,
     get: true,
     close_busy: false,
+    lanes: false,
     remove: false,
     multi_recv: true,
     one_piece: usize::MAX,
@@ -71,7 +75,14 @@ const PROVIDERS: &[Provider] = &[
     Provider { name: "psm2", ..DEVICE },
     Provider { name: "opx", ..DEVICE },
     Provider { name: "verbs", ..DEVICE },
-    Provider { name: "tcp", get: true, latency_ns: 5_000, bandwidth_mbs: 5_000, ..SOCKETS },
+    Provider {
+        name: "tcp",
+        lanes: true,
+        get: true,
+        latency_ns: 5_000,
+        bandwidth_mbs: 5_000,
+        ..SOCKETS
+    },
     Provider { name: "net", latency_ns: 5_000, bandwidth_mbs: 5_000, ..SOCKETS },
     Provider { name: "udp", multi_recv: false, latency_ns: 20_000, bandwidth_mbs: 500, ..SOCKETS },
     Provider { name: "sockets", early_completions: true, ..SOCKETS },
@@ -108,7 +119,9 @@ impl Provider {
         let row = PROVIDERS.iter().copied().find(|row| row.name == core).unwrap_or(DEVICE);
         match layers.next() {
             // Beyond its 16 KiB buffers it asks first, and later messages overtake.
-            Some("ofi_rxm") => Provider { multi_recv: false, one_piece: 15 << 10, ..row },
+            Some("ofi_rxm") => {
+                Provider { multi_recv: false, lanes: false, one_piece: 15 << 10, ..row }
+            }
             _ => row,
         }
     }

