@@ -6,6 +6,7 @@ use ironweave_btl::{Loopback, Peer};
 use ironweave_btl_ofi::{Ofi, OfiConfig};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
+use ironweave_btl_uct::{Uct, UctConfig};
 use ironweave_btl_verbs::{Timers, Verbs, VerbsConfig};
 use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config, Ob1};
@@ -47,6 +48,17 @@ pub(crate) fn pml(job: &Job) -> Result<Ob1<Rail>> {
             }
             // tcp reaches whom it would have reached.
             Err(error) if selected.allows("tcp") => tracing::warn!(%error, "going on without ofi"),
+            Err(error) => return Err(error),
+        }
+    }
+    if selected.names("uct") && job.size() > 1 {
+        match uct(job) {
+            Ok(rails) => {
+                rails.into_iter().for_each(|rail| {
+                    pml.add_btl(Rail::Net(Box::new(Net::Uct(rail))));
+                });
+            }
+            Err(error) if selected.allows("tcp") => tracing::warn!(%error, "going on without uct"),
             Err(error) => return Err(error),
         }
     }
@@ -200,6 +212,24 @@ fn ofi(job: &Job) -> Result<Vec<Ofi>> {
         ..OfiConfig::default()
     };
     Ofi::open_all(&config).map_err(|error| Error::Transport(error.to_string()))
+}
+
+fn uct(job: &Job) -> Result<Vec<Uct>> {
+    let params = job.params();
+    let config = UctConfig {
+        me: Peer(job.rank()),
+        secret: job.secret(),
+        job: job.id().to_owned(),
+        transports: params.list("btl_uct_transports").to_vec(),
+        devices: params.list("btl_uct_devices").to_vec(),
+        rails: params.number("btl_uct_rails") as usize,
+        frame: params.number("btl_uct_frame_size") as usize,
+        connect_timeout: params.duration("btl_uct_connect_timeout"),
+        peer_timeout: params.duration("btl_uct_peer_timeout"),
+        check: params.duration("btl_uct_check"),
+        ..UctConfig::default()
+    };
+    Uct::open_all(&config).map_err(|error| Error::Transport(error.to_string()))
 }
 
 /// How many ranks of this host there are for each core that they share, rounded up.

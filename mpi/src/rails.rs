@@ -8,6 +8,7 @@ use ironweave_btl::{
 use ironweave_btl_ofi::Ofi;
 use ironweave_btl_shm::Shm;
 use ironweave_btl_tcp::Tcp;
+use ironweave_btl_uct::Uct;
 use ironweave_btl_verbs::Verbs;
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub enum Net {
     Verbs(Verbs),
     /// `ofi`: one domain of a libfabric provider.
     Ofi(Ofi),
+    /// `uct`: one device of a transport of UCX.
+    Uct(Uct),
 }
 
 /// The contract, carried out by whichever variant it is.
@@ -130,4 +133,4 @@ macro_rules! one_of {
 }
 
 one_of!(Rail: Shm Net Loopback);
-one_of!(Net: Tcp Verbs Ofi);
+one_of!(Net: Tcp Verbs Ofi Uct);

@@ -102,6 +102,86 @@ fn kills_at_random_moments_over_ofi() {
     }
 }
 
+/// UCX's tcp, and its shared memory.
+const UCT: [&[&str]; 2] = [
+    &["btl", "self,uct", "btl_uct_transports", "tcp", "btl_uct_devices", "lo"],
+    &["btl", "self,uct", "btl_uct_transports", "posix"],
+];
+
+/// Whether UCX is here; says that the test is skipped when it is not.
+fn has_uct(test: &str) -> bool {
+    match ironweave_ffi_uct::Uct::open() {
+        Ok(_) => true,
+        Err(why) => {
+            println!("SKIP jobs/uct/{test}: {why}");
+            false
+        }
+    }
+}
+
+macro_rules! over_uct {
+    ($($test:ident: $ranks:literal $arguments:expr;)*) => {
+        mod uct {
+            $(#[test] fn $test() {
+                if super::has_uct(stringify!($test)) {
+                    for transport in super::UCT {
+                        super::succeed($ranks, transport, &$arguments);
+                    }
+                }
+            })*
+        }
+    };
+}
+
+over_uct! {
+    every_size_and_mode: 3 ["sizes"];
+    every_call: 2 ["calls"];
+    order_is_kept: 4 ["order", "7"];
+    mistakes_are_told: 2 ["mistakes"];
+    eight_threads: 2 ["threads"];
+    wildcards_and_failures: 4 ["wildcards"];
+    a_quiet_exit_is_a_failure: 3 ["quiet_exit"];
+    a_dead_receive_is_not_written: 3 ["dead_buffer"];
+    kills_at_random_moments: 4 ["random_kill", "3"];
+}
+
+#[test]
+fn three_of_four_recover_over_uct() {
+    if !has_uct("three_of_four_recover_over_uct") {
+        return;
+    }
+    for parameters in UCT {
+        let job = Job { ranks: 4, parameters, program: "survive", arguments: &[], tcp_from: None };
+        let output = job.run();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let survivors: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("survivor ")).collect();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(survivors.len(), 3, "{text}\n{errors}");
+        for line in survivors {
+            assert!(line.contains(" wrong_words=0"), "{line}");
+            assert!(!line.contains(" bytes_after=0"), "nothing moved after the recovery: {line}");
+        }
+    }
+}
+
+#[test]
+fn what_uct_cannot_have_is_told_or_gone_on_without() {
+    if !has_uct("what_uct_cannot_have_is_told_or_gone_on_without") {
+        return;
+    }
+    let words = |parameters: &[&str]| {
+        let output = run(2, parameters, &["mistakes"]);
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (ended, text) = words(&["btl", "self,uct", "btl_uct_transports", "no-such-transport"]);
+    assert!(!ended && text.contains("uct: no transport no-such-transport; there are "), "{text}");
+    let (ended, text) = words(&["btl", "self,uct", "btl_uct_devices", "mlx9_9:1"]);
+    assert!(!ended && text.contains("uct: no device mlx9_9:1; there are "), "{text}");
+    let (ended, text) = words(&["btl", "self,uct,tcp", "btl_uct_transports", "no-such-transport"]);
+    assert!(ended, "{text}");
+}
+
 /// The demo: one of four is killed in the middle of large transfers, the rest revoke, agree, shrink and go on bit-exactly.
 #[test]
 fn three_of_four_recover_over_ofi() {

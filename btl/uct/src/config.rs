@@ -84,7 +84,7 @@ pub enum OpenError {
         why: &'static str,
     },
     /// What was asked for is not there.
-    #[error("uct: no {what} {name:?}; there are {offered}")]
+    #[error("uct: no {what} {name}; there are {offered}")]
     Nothing {
         /// `transport` or `device`.
         what: &'static str,
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(chosen(&["tcp"], &["lo"]).unwrap(), ["tcp/lo"]);
         assert_eq!(chosen(&["tcp", "self"], &["lo"]).unwrap(), ["tcp/lo", "self/memory"]);
         let error = chosen(&["rc_verbs"], &[]).unwrap_err();
-        assert_eq!(error, "uct: no transport \"rc_verbs\"; there are self, tcp, posix");
+        assert_eq!(error, "uct: no transport rc_verbs; there are self, tcp, posix");
         let error = chosen(&["tcp"], &["mlx5_0:1"]).unwrap_err();
-        assert_eq!(error, "uct: no device \"mlx5_0:1\"; there are memory, lo, eth0");
+        assert_eq!(error, "uct: no device mlx5_0:1; there are memory, lo, eth0");
     }
 }

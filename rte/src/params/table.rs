@@ -8,7 +8,7 @@ const fn row(name: &'static str, kind: Kind, default: &'static str, help: &'stat
 }
 
 /// Byte transports that exist, in order of preference.
-pub const BTLS: &[&str] = &["self", "shm", "verbs", "ofi", "tcp"];
+pub const BTLS: &[&str] = &["self", "shm", "verbs", "ofi", "uct", "tcp"];
 /// Point-to-point layers that exist.
 pub const PMLS: &[&str] = &["ob1"];
 
@@ -16,7 +16,7 @@ pub const PMLS: &[&str] = &["ob1"];
 #[rustfmt::skip] // one row, one line where it fits
 pub static TABLE: &[Def] = &[
     row("btl", Kind::Selection(BTLS), "self,shm,verbs,tcp",
-        "Byte transports to use; ^ in front leaves the listed ones out. ofi is used only where it is named."),
+        "Byte transports to use; ^ in front leaves the listed ones out. ofi and uct are used only where they are named."),
     row("pml", Kind::Choice(PMLS), "ob1",
         "The point-to-point layer."),
 
@@ -55,6 +55,21 @@ pub static TABLE: &[Def] = &[
         "How long a connection may take to be made and to prove the job secret."),
     row("btl_ofi_peer_timeout", Kind::Duration, "5min",
         "How long nothing may get through to a peer before it becomes a suspect (it may be busy); 0 for ever."),
+    row("btl_uct_transports", Kind::List, "",
+        "UCX's transports to use (posix, tcp, rc_verbs); empty means posix and the best network there is."),
+    row("btl_uct_devices", Kind::List, "",
+        "Network devices (mlx5_0:1, eth0) uct may use; empty means all, lo only without any other."),
+    row("btl_uct_rails", Kind::Count(1, 16), "4",
+        "Devices of a network that uct uses at most; each is a rail of its own."),
+    row("btl_uct_frame_size", Kind::Size, "32k",
+        "Longest payload of one message of UCX's, where the transport has no lower limit."),
+    row("btl_uct_connect_timeout", Kind::Duration, "30s",
+        "How long a connection may take to be made and to prove the job secret."),
+    row("btl_uct_peer_timeout", Kind::Duration, "5min",
+        "How long nothing may get through to a peer before it becomes a suspect (it may be busy); 0 for ever."),
+    row("btl_uct_check", Kind::Duration, "100ms",
+        "How often each peer is checked, where its failure does not show by itself."),
+
     row("btl_verbs_include", Kind::List, "",
         "RDMA devices (mlx5_0) or ports (mlx5_0:1) verbs may use, as rails in this order; empty means all active ports."),
     row("btl_verbs_exclude", Kind::List, "",
