@@ -85,6 +85,8 @@ impl<'a> Job<'a> {
                 _ => format!("host0:{here},host1:{there}"),
             };
             command.args(["--hosts", &hosts, "--launch-agent", "on {host}"]);
+            // On emulated processors a process was seen not to run for nine seconds.
+            command.args(["--mca", "rte_host_timeout", "60s"]);
             command
         } else {
             let mut command = Command::new(launcher);

@@ -25,7 +25,7 @@ pub fn decode(bytes: &[u8]) -> Option<Contact> {
     let (&[version], rest) = bytes.split_first_chunk()?;
     let contact = Contact::read_from_bytes(rest).ok()?;
     let sound =
-        version == VERSION && (1..=2).contains(&contact.link) && (1..=5).contains(&contact.mtu);
+        version == VERSION && (1..=3).contains(&contact.link) && (1..=5).contains(&contact.mtu);
     sound.then_some(contact)
 }
 
@@ -105,6 +105,8 @@ mod tests {
         assert!(!reaches(&contact(2, v4(1)), &contact(2, v6)));
         assert!(!reaches(&contact(2, v4(1)), &contact(1, v4(2))));
         assert!(reaches(&contact(1, v6), &contact(1, [0; 16])));
+        assert!(reaches(&contact(3, v4(1)), &contact(3, v4(2))));
+        assert!(!reaches(&contact(3, v4(1)), &contact(2, v4(2))));
     }
 
     proptest! {

@@ -11,6 +11,7 @@
 use crate::memory::{Slot, post, post_inline};
 use crate::wire;
 use ironweave_btl::{Descriptor, Fault, RmaDescriptor};
+use ironweave_ffi_verbs::cm::Id;
 use ironweave_ffi_verbs::{Operation, QueuePair, Registration, Sge, VerbsError};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -77,6 +78,8 @@ pub struct Theirs {
 pub struct Conn {
     // First: what it uses is freed after it.
     pub queue_pair: QueuePair,
+    /// On iWARP, the connection that carries it.
+    pub manager: Option<Id>,
     pub psn: u32,
     /// Our control block.
     pub block: u32,
@@ -106,6 +109,8 @@ pub struct Conn {
     pub finished: bool,
     /// Frames that still arrive are dropped.
     pub discards: bool,
+    /// On iWARP, requests that are over before earlier ones.
+    early: Vec<u32>,
     /// The last request that came back with an error.
     last_flushed: Option<u32>,
     /// What the last look saw: first and next request, and frames received; and since when they are the same.
@@ -134,6 +139,7 @@ impl Conn {
     ) -> Conn {
         Conn {
             queue_pair,
+            manager: None,
             psn,
             block,
             theirs: Theirs::default(),
@@ -153,6 +159,7 @@ impl Conn {
             doom: None,
             finished: false,
             discards: false,
+            early: Vec::new(),
             last_flushed: None,
             watched: None,
         }
@@ -187,7 +194,9 @@ impl Conn {
     /// The request's number, and whether it asks for a completion.
     #[inline]
     fn number(&self, important: bool) -> (u64, bool) {
-        let signalled = important || self.unsignalled + 1 >= SIGNAL_EVERY;
+        // On iWARP all do: the device may send from the memory of others after they are over (Soft-iWARP: `zcopy_tx`).
+        let each = self.manager.is_some();
+        let signalled = important || each || self.unsignalled + 1 >= SIGNAL_EVERY;
         (self.id | u64::from(self.next), signalled)
     }
 
@@ -236,11 +245,27 @@ impl Conn {
         Ok(())
     }
 
-    /// A completion of request `number` came: how many works are over with it, from the front. 0 when it is of
-    /// none that is out.
+    /// Whether request `number` is out.
+    pub fn has(&self, number: u32) -> bool {
+        (number.wrapping_sub(self.first) as usize) < self.works.len()
+    }
+
+    /// A completion of request `number`, which is out, came: how many works are over with it, from the front.
     pub fn over(&mut self, number: u32) -> usize {
         let ahead = number.wrapping_sub(self.first) as usize;
-        if ahead < self.works.len() { ahead + 1 } else { 0 }
+        if self.manager.is_none() {
+            return ahead + 1;
+        }
+        // iWARP: a send may be over before a read that was posted before it. Each is counted by itself.
+        self.early.push(number);
+        let mut over = 0;
+        loop {
+            let next = self.first.wrapping_add(over);
+            let Some(at) = self.early.iter().position(|&early| early == next) else { break };
+            self.early.swap_remove(at);
+            over += 1;
+        }
+        over as usize
     }
 
     /// Request `number` came back with an error.
@@ -290,6 +315,16 @@ impl Conn {
         self.post_inline(place, &block, Work::Control, important)?;
         self.told = self.received;
         Ok(())
+    }
+
+    /// Reads the peer's control block into `scratch`: the answer proves that the peer's device is there, where a
+    /// completed write does not.
+    pub fn ask(&mut self, scratch: &Sge) -> Result<(), VerbsError> {
+        if self.works.len() >= self.depth {
+            return Ok(());
+        }
+        let place = Operation::Read { address: self.theirs.control, rkey: self.theirs.control_key };
+        self.post(place, scratch, Work::Control, true).map_err(|(error, _)| error)
     }
 
     /// Looked at every now and then: credits that were not told, requests without a completion to come, silence.

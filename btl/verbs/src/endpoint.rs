@@ -19,8 +19,8 @@ pub struct Slot {
     pub generation: u32,
     /// Our control block for it.
     pub block: Option<u32>,
-    /// Where its greetings are sent, and how.
-    pub way: Option<(Contact, AddressHandle)>,
+    /// Where its greetings are sent, and how; iWARP has no address handles.
+    pub way: Option<(Contact, Option<AddressHandle>)>,
     pub link: Link,
 }
 

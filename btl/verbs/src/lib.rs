@@ -1,4 +1,4 @@
-//! RDMA byte transport over InfiniBand and RoCE, through libibverbs.
+//! RDMA byte transport over InfiniBand, RoCE and iWARP, through libibverbs.
 //!
 //! [`Verbs::open_all`] gives one [`Verbs`] (a rail) for each active port. Peers are connected lazily by greetings over a
 //! datagram queue pair of the same port, sealed with the job's secret; each peer has a reliable connection with
@@ -15,6 +15,7 @@ mod config;
 mod conn;
 mod endpoint;
 mod fault;
+mod iwarp;
 mod meet;
 mod memory;
 mod progress;

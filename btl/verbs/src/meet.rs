@@ -55,9 +55,12 @@ impl Verbs {
     fn find_way(&mut self, peer: Peer, contact: Contact) -> Result<(), VerbsError> {
         let known = self.slot(peer).way.as_ref().is_some_and(|(way, _)| *way == contact);
         if !known {
-            let handle = AddressHandle::new(&self.device, &self.path(&contact))?;
+            let handle = match self.iwarp {
+                Some(_) => None,
+                None => Some(AddressHandle::new(&self.device, &self.path(&contact))?),
+            };
             let old = self.slot(peer).way.replace((contact, handle));
-            self.old_ways.extend(old.map(|(_, handle)| handle));
+            self.old_ways.extend(old.and_then(|(_, handle)| handle));
         }
         Ok(())
     }
@@ -68,11 +71,15 @@ impl Verbs {
         if self.deaf.is_some() {
             return; // said again later
         }
-        let Verbs { letters, datagrams, slots, .. } = self;
-        if let Some((contact, handle)) = &slots[peer.index()].way {
-            let (number, key) = (contact.number.get(), contact.key.get());
-            let operation = Operation::Datagram { to: handle, number, key };
-            letters.send(datagrams, operation, greeting.as_bytes());
+        let Verbs { letters, datagrams, slots, iwarp, .. } = self;
+        match (&slots[peer.index()].way, iwarp, datagrams) {
+            (Some((contact, Some(handle))), _, Some(datagrams)) => {
+                let (number, key) = (contact.number.get(), contact.key.get());
+                let operation = Operation::Datagram { to: handle, number, key };
+                letters.send(datagrams, operation, greeting.as_bytes());
+            }
+            (Some((contact, None)), Some(iwarp), _) => iwarp.send(contact, greeting.as_bytes()),
+            _ => {}
         }
     }
 
@@ -102,7 +109,10 @@ impl Verbs {
             1,
             self.config.inline,
         )?;
-        queue_pair.prepare(self.port, self.config.pkey_index)?;
+        match self.iwarp {
+            Some(_) => queue_pair.prepare_for_manager()?,
+            None => queue_pair.prepare(self.port, self.config.pkey_index)?,
+        }
         let slot = self.slot(peer);
         slot.generation = slot.generation.wrapping_add(1);
         let id = u64::from(peer.0) << 44 | u64::from(slot.generation & 0xfff) << 32;
@@ -162,6 +172,9 @@ impl Verbs {
             control_key: end.control_key.get(),
             buffer: end.buffer.get().max(LEAD_MAX as u32),
         };
+        if self.iwarp.is_some() {
+            return Ok(()); // the manager connects it
+        }
         let mtu = contact.mtu.clamp(1, self.contact.mtu);
         let reads = end.reads.clamp(1, self.reads);
         let psns = (conn.psn, end.psn.get() & 0x00ff_ffff);
@@ -244,11 +257,12 @@ impl Verbs {
             return;
         }
         let key = self.contact.key.get();
-        let renewed = self.datagrams.reset().and_then(|()| {
+        let Some(datagrams) = &self.datagrams else { return };
+        let renewed = datagrams.reset().and_then(|()| {
             let mut old = [Wc::default(); 16];
             while self.post.poll(&mut old).is_some_and(|count| count > 0) {}
-            self.datagrams.open_for_datagrams(self.port, self.config.pkey_index, key)?;
-            self.letters.renew(&self.datagrams)
+            datagrams.open_for_datagrams(self.port, self.config.pkey_index, key)?;
+            self.letters.renew(datagrams)
         });
         match renewed {
             Ok(()) => self.deaf = None,
@@ -270,22 +284,28 @@ impl Verbs {
         if completion.status != 0 {
             return 0;
         }
+        let mut copy = [0; GREETING];
         let bytes = self.letters.received(index, completion.byte_len as usize);
+        let letter = bytes.get(GLOBAL_HEADER..).filter(|letter| letter.len() == GREETING);
+        let whole = letter.map(|letter| copy.copy_from_slice(letter)).is_some();
+        let posted = self.datagrams.as_ref().map(|pair| self.letters.post(pair, index));
+        if self.deaf.is_none() && matches!(posted, Some(Err(_))) {
+            self.device_broke();
+        }
+        self.greeted(if whole { &copy } else { &[] }, sink)
+    }
+
+    /// A greeting came, or noise.
+    pub(crate) fn greeted<S: Sink>(&mut self, bytes: &[u8], sink: &mut S) -> usize {
         let to_us = |(_, greeting): &(Kind, Greeting)| {
             greeting.to.get() == self.me.0
                 && greeting.from.get() < PEERS_MAX
                 && greeting.from.get() != self.me.0
-                && completion.byte_len as usize == GLOBAL_HEADER + GREETING
         };
-        let letter = bytes.get(GLOBAL_HEADER..);
-        let read = letter.and_then(|bytes| Greeting::decode(bytes, &self.key)).filter(to_us);
-        if read.is_none() {
+        let Some((kind, greeting)) = Greeting::decode(bytes, &self.key).filter(to_us) else {
             self.counters.rejected.add(1);
-        }
-        if self.deaf.is_none() && self.letters.post(&self.datagrams, index).is_err() {
-            self.device_broke();
-        }
-        let Some((kind, greeting)) = read else { return 0 };
+            return 0;
+        };
         let peer = Peer(greeting.from.get());
         match kind {
             Kind::Hello => self.hello(peer, greeting, sink),
@@ -417,6 +437,22 @@ impl Verbs {
         meeting.joined = true;
         meeting.conn.nonces = nonces;
         meeting.greeting = self.about(Kind::Confirm, peer, nonces);
+        if let Some(iwarp) = &self.iwarp {
+            // The manager carries the Confirm.
+            match iwarp.call(&greeting.contact) {
+                Ok(id) => {
+                    meeting.conn.manager = Some(id);
+                    meeting.again = meeting.until;
+                    self.slot(peer).link = Link::Calling(meeting);
+                }
+                Err(error) => {
+                    self.meeting.retain(|&other| other != peer);
+                    self.slot(peer).link = Link::Failed(Fault::rail(peer, cause(&error)));
+                    self.troubled.push(peer);
+                }
+            }
+            return 0;
+        }
         (meeting.tries, meeting.again) = (1, Instant::now() + PAUSE);
         let confirm = meeting.greeting;
         self.slot(peer).link = Link::Calling(meeting);
@@ -458,7 +494,7 @@ impl Verbs {
         }
     }
 
-    fn up<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
+    pub(crate) fn up<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
         let (Link::Calling(meeting) | Link::Answering(meeting)) =
             std::mem::take(&mut self.slot(peer).link)
         else {

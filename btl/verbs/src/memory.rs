@@ -26,9 +26,14 @@ pub struct Slots {
 }
 
 impl Slots {
-    pub fn new(device: &Device, count: u32, size: usize) -> Result<Slots, VerbsError> {
+    pub fn new(
+        device: &Device,
+        count: u32,
+        size: usize,
+        access: Access,
+    ) -> Result<Slots, VerbsError> {
         let size = size.next_multiple_of(64);
-        let slab = Slab::new(device, size * count as usize, Access::LocalWrite)?;
+        let slab = Slab::new(device, size * count as usize, access)?;
         Ok(Slots { slab, size, free: (0..count).rev().collect() })
     }
 
@@ -140,6 +145,7 @@ impl Receives {
 pub struct Controls {
     slabs: Vec<Slab>,
     used: u32,
+    access: Access,
 }
 
 /// Blocks of one slab, and the distance between them: a cache line each, so that peers do not disturb one another.
@@ -147,14 +153,14 @@ const BLOCKS: u32 = 64;
 const STRIDE: usize = 64;
 
 impl Controls {
-    pub fn new() -> Controls {
-        Controls { slabs: Vec::new(), used: 0 }
+    pub fn new(access: Access) -> Controls {
+        Controls { slabs: Vec::new(), used: 0, access }
     }
 
     /// A block nobody has; it is never given back: there is one for each peer.
     pub fn allocate(&mut self, device: &Device) -> Result<u32, VerbsError> {
         if self.used == self.slabs.len() as u32 * BLOCKS {
-            self.slabs.push(Slab::new(device, BLOCKS as usize * STRIDE, Access::RemoteWrite)?);
+            self.slabs.push(Slab::new(device, BLOCKS as usize * STRIDE, self.access)?);
         }
         self.used += 1;
         Ok(self.used - 1)

@@ -64,8 +64,8 @@ impl Verbs {
         (reports, arrived == 0 && over == 0)
     }
 
-    /// The connection that a completion of a request is of, and how many of its requests are over with it.
-    fn owner(&mut self, completion: &Wc) -> Option<(Peer, usize)> {
+    /// The connection that a completion of a request is of.
+    fn owner(&mut self, completion: &Wc) -> Option<Peer> {
         let peer = Peer((completion.wr_id >> 44) as u32);
         let generation = (completion.wr_id >> 32 & 0xfff) as u32;
         let slot = self.slots.get_mut(peer.index())?;
@@ -73,20 +73,21 @@ impl Verbs {
             return None;
         }
         let Link::Up(conn) = &mut slot.link else { return None };
-        let over = conn.over(completion.wr_id as u32);
-        (over > 0).then_some((peer, over))
+        conn.has(completion.wr_id as u32).then_some(peer)
     }
 
     /// A request, and those before it, are over.
     pub(crate) fn request_over<S: Sink>(&mut self, completion: &Wc, sink: &mut S) -> usize {
-        let Some((peer, over)) = self.owner(completion) else { return 0 };
+        let Some(peer) = self.owner(completion) else { return 0 };
         let status = Status::of(completion.status);
+        let number = completion.wr_id as u32;
         let Link::Up(conn) = &mut self.slots[peer.index()].link else { return 0 };
         // The first error tells that all before it succeeded; those that follow tell nothing of others.
         let well = match status {
-            Status::Success => over,
-            _ if conn.is_flushing() => 0,
-            _ => over - 1,
+            Status::Success => conn.over(number),
+            // On iWARP each tells of itself.
+            _ if conn.is_flushing() || conn.manager.is_some() => 0,
+            _ => conn.over(number) - 1,
         };
         let mut reports = 0;
         for _ in 0..well {
@@ -97,7 +98,7 @@ impl Verbs {
         if status != Status::Success
             && let Link::Up(conn) = &mut self.slots[peer.index()].link
         {
-            conn.flushed(completion.wr_id as u32);
+            conn.flushed(number);
             if conn.doom.is_none() {
                 tracing::debug!(%peer, ?status, vendor = completion.vendor_err, "a request failed");
                 conn.doom = Some(Fault::rail(peer, of_status(status)));
@@ -109,10 +110,10 @@ impl Verbs {
 
     /// As `request_over`, when nobody hears reports any more.
     pub(crate) fn acknowledged(&mut self, completion: &Wc) {
-        let Some((peer, over)) = self.owner(completion) else { return };
+        let Some(peer) = self.owner(completion) else { return };
         let Link::Up(conn) = &mut self.slots[peer.index()].link else { return };
         if Status::of(completion.status) == Status::Success {
-            for _ in 0..over {
+            for _ in 0..conn.over(completion.wr_id as u32) {
                 conn.pop();
             }
         } else {
@@ -156,6 +157,12 @@ impl Verbs {
             }
             return 0;
         };
+        let opens =
+            matches!(wire::decode_frame(self.receives.bytes(index, len)), Some((_, Frame::Open)));
+        if opens && matches!(&self.slots[peer.index()].link, Link::Answering(_)) {
+            self.post_receive(index);
+            return self.up(peer, sink);
+        }
         if let Link::Calling(meeting) | Link::Answering(meeting) =
             &mut self.slots[peer.index()].link
         {
@@ -210,7 +217,7 @@ impl Verbs {
     }
 
     /// A connection is to end, in this call of `progress`.
-    fn doom(&mut self, peer: Peer, cause: Cause) {
+    pub(crate) fn doom(&mut self, peer: Peer, cause: Cause) {
         if let Link::Up(conn) = &mut self.slots[peer.index()].link
             && conn.doom.is_none()
         {
@@ -220,16 +227,18 @@ impl Verbs {
     }
 
     fn end_troubled<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
+        // Its good-bye may lie beside the error that its going made.
+        let before = self.poll_queues(sink).0;
         let ending = match &self.slot(peer).link {
             Link::Failed(fault) => Ending::Broken(fault.clone()),
             Link::Up(conn) => match &conn.doom {
                 _ if conn.finished => Ending::Finalized,
                 Some(fault) => Ending::Broken(fault.clone()),
-                None => return 0,
+                None => return before,
             },
-            _ => return 0, // it ended meanwhile
+            _ => return before, // it ended meanwhile
         };
-        self.end(peer, ending, Residue::Deliver, sink)
+        before + self.end(peer, ending, Residue::Deliver, sink)
     }
 
     /// What needs the clock.
@@ -237,7 +246,10 @@ impl Verbs {
         let mut reports = 0;
         if !self.meeting.is_empty() || now - self.looked >= LOOK {
             self.looked = now;
-            reports += self.read_letters(sink);
+            reports += match self.iwarp {
+                Some(_) => self.read_socket(sink) + self.hear_manager(sink),
+                None => self.read_letters(sink),
+            };
             reports += self.hear_events(now, sink);
             self.hear_again(now);
             reports += self.meet_again(now, sink);
@@ -267,7 +279,11 @@ impl Verbs {
                         && quiet > self.config.probe
                         && !self.departed =>
                 {
-                    let probed = conn.tell(true).map_err(|error| cause(&error));
+                    let probed = match &self.iwarp {
+                        Some(iwarp) => conn.ask(&iwarp.scratch()),
+                        None => conn.tell(true),
+                    };
+                    let probed = probed.map_err(|error| cause(&error));
                     conn.probed(now);
                     probed
                 }

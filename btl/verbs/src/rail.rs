@@ -10,6 +10,7 @@ use crate::config::{OpenError, VerbsConfig};
 use crate::conn::{Conn, Through, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
+use crate::iwarp::{self, Iwarp};
 use crate::memory::{Controls, Letters, Receives, Slots, register_receive, register_send};
 use crate::wire::{self, Contact, Frame, GREETING, JobKey, LEAD_MAX, PREFIX};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
@@ -52,7 +53,10 @@ const STARVED: Duration = Duration::from_millis(1);
 pub struct Verbs {
     // Queue pairs first, then what they use: fields are dropped in this order.
     pub(crate) slots: Vec<Slot>,
-    pub(crate) datagrams: QueuePair,
+    /// None on iWARP.
+    pub(crate) datagrams: Option<QueuePair>,
+    /// On iWARP: what carries greetings and makes connections.
+    pub(crate) iwarp: Option<Iwarp>,
     pub(crate) letters: Letters,
     /// Address handles of earlier connections, which a datagram under way may still use.
     pub(crate) old_ways: Vec<AddressHandle>,
@@ -206,7 +210,12 @@ impl Verbs {
         let state = device.port(port)?;
         let limits = device.limits();
         let name = format!("{}:{port}", device.name());
+        let iwarp = match device.is_iwarp() {
+            true => Some(Iwarp::open(&device, port)?),
+            false => None,
+        };
         let chosen = match config.gid_index {
+            _ if iwarp.is_some() => iwarp.as_ref().map(|iwarp| (0, iwarp.gid)),
             Some(index) => device
                 .gid(port, index.into())
                 .ok()
@@ -236,18 +245,33 @@ impl Verbs {
         let letter = GLOBAL_HEADER + GREETING;
         let letters = Letters::new(&device, LETTERS, LETTERS / 2, letter)?;
         let rooms = (LETTERS / 2, LETTERS);
-        let datagrams = QueuePair::new(&device, Kind::Datagram, &post, &post, None, rooms, 1, 0)?;
         let random = wire::nonce().map_err(os("getrandom"))?;
         let queue_key = u32::from_le_bytes([random[0], random[1], random[2], random[3] & 0x7f]);
-        datagrams.open_for_datagrams(port, config.pkey_index, queue_key)?;
-        letters.post_all(&datagrams)?;
+        let datagrams = match iwarp {
+            Some(_) => None,
+            None => {
+                let kind = Kind::Datagram;
+                let pair = QueuePair::new(&device, kind, &post, &post, None, rooms, 1, 0)?;
+                pair.open_for_datagrams(port, config.pkey_index, queue_key)?;
+                letters.post_all(&pair)?;
+                Some(pair)
+            }
+        };
+        let (number, number_key) = match (&iwarp, &datagrams) {
+            (Some(iwarp), _) => (iwarp.ports.0.into(), iwarp.ports.1.into()),
+            (None, pair) => (pair.as_ref().map_or(0, QueuePair::number), queue_key),
+        };
         let contact = Contact {
             gid,
             lid: state.lid.into(),
-            link: if state.ethernet { 2 } else { 1 },
+            link: match (&iwarp, state.ethernet) {
+                (Some(_), _) => iwarp::LINK,
+                (None, true) => 2,
+                (None, false) => 1,
+            },
             mtu: state.mtu.min(config.mtu.max(1)),
-            number: datagrams.number().into(),
-            key: queue_key.into(),
+            number: number.into(),
+            key: number_key.into(),
         };
 
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll"))?;
@@ -258,24 +282,34 @@ impl Verbs {
         .map_err(os("timerfd"))?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(0), EventFlags::IN)
             .map_err(os("epoll"))?;
-        for fd in [channel.fd(), device.event_fd()] {
+        let mut wakers = vec![channel.fd(), device.event_fd()];
+        if let Some(iwarp) = &iwarp {
+            wakers.extend([iwarp.manager.fd(), iwarp.socket.as_raw_fd()]);
+        }
+        for fd in wakers {
             let fd = crate::sleep::borrow(&fd);
             epoll::add(&epoll, fd, epoll::EventData::new_u64(1), EventFlags::IN)
                 .map_err(os("epoll"))?;
         }
 
         let stride = LEAD_MAX + config.buffer;
-        let buffers = Slots::new(&device, config.slots, stride)?;
+        // iWARP has the answer to a read write its target as a peer would, and peers read control blocks.
+        let (sink, block) = match iwarp {
+            Some(_) => (Access::RemoteWrite, Access::RemoteBoth),
+            None => (Access::LocalWrite, Access::RemoteWrite),
+        };
+        let buffers = Slots::new(&device, config.slots, stride, sink)?;
         let receives = Receives::new(&device, most, stride)?;
         let now = Instant::now();
         Ok(Verbs {
             slots: Vec::new(),
             datagrams,
+            iwarp,
             letters,
             old_ways: Vec::new(),
             buffers,
             receives,
-            controls: Controls::new(),
+            controls: Controls::new(block),
             targets: HashMap::new(),
             sends,
             arrivals,
@@ -467,7 +501,13 @@ impl Verbs {
         } else {
             let registered = match &descriptor.kind {
                 RmaKind::Put(region) => register_send(&self.device, region, Access::LocalRead),
-                RmaKind::Get(region) => register_receive(&self.device, region, Access::LocalWrite),
+                RmaKind::Get(region) => {
+                    let access = match self.iwarp {
+                        Some(_) => Access::RemoteWrite,
+                        None => Access::LocalWrite,
+                    };
+                    register_receive(&self.device, region, access)
+                }
             };
             match registered {
                 Ok(registration) => Through::Registered(registration),

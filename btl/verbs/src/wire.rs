@@ -76,7 +76,7 @@ impl Kind {
 pub struct Contact {
     pub gid: [u8; 16],
     pub lid: U16,
-    /// 1 InfiniBand, 2 Ethernet.
+    /// 1 InfiniBand, 2 RoCE, 3 iWARP: the GID is an IP address then, the two numbers are ports for greetings and calls.
     pub link: u8,
     /// Path MTU as devices count: 1 to 5.
     pub mtu: u8,
@@ -196,6 +196,8 @@ pub enum Frame {
     Data(usize),
     /// The peer finalized; nothing follows.
     Bye,
+    /// The first of an iWARP connection: its caller is up.
+    Open,
 }
 
 /// The part before a frame's header.
@@ -204,6 +206,7 @@ pub fn prefix(frame: Frame, from: u32) -> [u8; PREFIX] {
     let (kind, header) = match frame {
         Frame::Data(header) => (1, header as u8), // at most HEADER_MAX
         Frame::Bye => (2, 0),
+        Frame::Open => (3, 0),
     };
     let from = from.to_le_bytes();
     let check = FRAME_MAGIC ^ kind ^ header ^ 0x5A;
@@ -220,6 +223,7 @@ pub fn decode_frame(bytes: &[u8]) -> Option<(u32, Frame)> {
     let frame = match (kind, usize::from(header)) {
         (1, header) if header <= HEADER_MAX && header <= rest.len() => Frame::Data(header),
         (2, 0) if rest.is_empty() => Frame::Bye,
+        (3, 0) if rest.is_empty() => Frame::Open,
         _ => return None,
     };
     Some((u32::from_le_bytes(from), frame))
@@ -289,6 +293,7 @@ mod tests {
         assert_eq!(decode_frame(&bytes), Some((12, Frame::Data(5))));
         assert_eq!(decode_frame(&bytes[..12]), None, "the header is cut");
         assert_eq!(decode_frame(&prefix(Frame::Bye, 1)), Some((1, Frame::Bye)));
+        assert_eq!(decode_frame(&prefix(Frame::Open, 2)), Some((2, Frame::Open)));
         assert_eq!(decode_frame(&[0; 20]), None);
     }
 

@@ -166,6 +166,13 @@ impl Device {
         &self.name
     }
 
+    /// Whether it is an iWARP device: TCP beneath, no datagrams, connections by the manager ([`crate::cm`]) only.
+    #[must_use]
+    pub fn is_iwarp(&self) -> bool {
+        let path = format!("/sys/class/infiniband/{}/node_type", self.name);
+        std::fs::read_to_string(path).is_ok_and(|text| text.starts_with('4')) // "4: RNIC"
+    }
+
     /// What it can have at most.
     #[must_use]
     pub fn limits(&self) -> Limits {

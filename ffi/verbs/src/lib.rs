@@ -12,6 +12,7 @@
 //! [`Registration::new`], [`SharedQueue::post`]).
 #![allow(unsafe_code)] // calling C is the purpose of this crate
 
+pub mod cm;
 mod device;
 mod memory;
 mod queue;

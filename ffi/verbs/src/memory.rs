@@ -17,6 +17,8 @@ pub enum Access {
     RemoteRead,
     /// The other side writes it.
     RemoteWrite,
+    /// The other side reads and writes it.
+    RemoteBoth,
 }
 
 impl Access {
@@ -26,6 +28,9 @@ impl Access {
             Access::LocalWrite => raw::ACCESS_LOCAL_WRITE,
             Access::RemoteRead => raw::ACCESS_REMOTE_READ,
             Access::RemoteWrite => raw::ACCESS_REMOTE_WRITE | raw::ACCESS_LOCAL_WRITE,
+            Access::RemoteBoth => {
+                raw::ACCESS_REMOTE_READ | raw::ACCESS_REMOTE_WRITE | raw::ACCESS_LOCAL_WRITE
+            }
         }
     }
 }

@@ -447,6 +447,22 @@ impl QueuePair {
         self.modify("ibv_modify_qp (INIT)", &mut attr, mask)
     }
 
+    /// To INIT on iWARP, which has no ports' partitions; the connection manager does the rest.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn prepare_for_manager(&self) -> Result<(), VerbsError> {
+        let mut attr = raw::QpAttr {
+            qp_state: raw::QPS_INIT,
+            qp_access_flags: (raw::ACCESS_REMOTE_READ
+                | raw::ACCESS_REMOTE_WRITE
+                | raw::ACCESS_LOCAL_WRITE) as u32,
+            ..raw::QpAttr::default()
+        };
+        let mask = raw::QP_STATE | raw::QP_ACCESS_FLAGS;
+        self.modify("ibv_modify_qp (INIT)", &mut attr, mask)
+    }
+
     /// To RTS through RTR: connected with the queue pair `number` at `path`. May ask the network for the peer's
     /// hardware address.
     ///

@@ -100,6 +100,9 @@ fn main() -> ExitCode {
         );
         script.push_str(&line);
     }
+    if arguments.vm && (arguments.long || arguments.filter.is_some()) {
+        script.push_str(&over_iwarp(&binaries, arguments.filter.as_deref(), &skips));
+    }
     script.push_str("exit $status\n");
     let command = vec![String::from("bash"), String::from("-c"), script];
     let heard = Heard::default();
@@ -124,6 +127,21 @@ fn main() -> ExitCode {
     let (passed, failed) = heard.counts();
     println!("iw-hwtest: {passed} passed, {failed} failed, status {status}");
     if status == 0 && failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The conformance suite once more, on Soft-iWARP devices.
+fn over_iwarp(binaries: &[PathBuf], filter: Option<&str>, skips: &str) -> String {
+    let suite = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("conformance-"))
+    };
+    let Some(suite) = binaries.iter().find(suite) else { return String::new() };
+    format!(
+        "echo '== conformance over iWARP'\niwarp '{}' --nocapture --test-threads=1 {}{skips}\ncode=$?\n\
+         if [ $code -eq 77 ]; then echo 'SKIP verbs/iwarp: the machine has no siw module'\n\
+         elif [ $code -ne 0 ]; then status=$code; fi\n",
+        suite.display(),
+        filter.unwrap_or("")
+    )
 }
 
 fn fail(why: &str) -> ExitCode {
