@@ -77,7 +77,8 @@ fn predefined(op: MPI_Op) -> Option<Op> {
 /// The predefined datatypes that reductions know, but for those in [`extra`].
 fn known(datatype: MPI_Datatype) -> Option<Type> {
     Some(match datatype {
-        MPI_INT8_T | MPI_SIGNED_CHAR | MPI_INTEGER1 => Type::I8,
+        // MPI_CHAR is for text, and has no arithmetic in the standard; programs add it all the same, and others let them.
+        MPI_INT8_T | MPI_SIGNED_CHAR | MPI_CHAR | MPI_INTEGER1 => Type::I8,
         MPI_SHORT | MPI_INT16_T | MPI_INTEGER2 => Type::I16,
         MPI_INT | MPI_INT32_T | MPI_INTEGER | MPI_INTEGER4 => Type::I32,
         MPI_LONG | MPI_LONG_LONG | MPI_INT64_T | MPI_INTEGER8 => Type::I64,

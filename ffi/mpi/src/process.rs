@@ -40,13 +40,14 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Moves everything that can move.
+    /// Moves everything that can move. Returns how much happened.
     #[inline]
-    pub fn progress(&mut self) {
-        self.engine.progress();
+    pub fn progress(&mut self) -> usize {
+        let events = self.engine.progress();
         if !self.chores.is_empty() {
             request::attend(self);
         }
+        events
     }
 
     /// As [`progress`](Self::progress), in a wait.
@@ -217,7 +218,7 @@ fn wait_shared<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Res
     };
     let mut idle = Idle::new(spin, watchdog);
     loop {
-        match PROCESS.lock.try_lock() {
+        let events = match PROCESS.lock.try_lock() {
             Ok(lock) => {
                 check()?;
                 HOLDS.set(true);
@@ -225,14 +226,23 @@ fn wait_shared<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Res
                 if let Some(answer) = done(&mut inside) {
                     return answer;
                 }
-                inside.step(&mut idle);
                 excluded(&inside)?;
+                inside.progress()
             }
             Err(TryLockError::WouldBlock) => {
                 idle.defer();
-                idle.pause();
+                0
             }
-            Err(TryLockError::Poisoned(_)) => check()?,
+            Err(TryLockError::Poisoned(_)) => {
+                check()?;
+                0
+            }
+        };
+        // Outside: whoever has news for itself to find must get in.
+        match events {
+            0 if idle.pause() => enter()?.engine.dump_to_stderr(),
+            0 => {}
+            _ => idle.reset(),
         }
     }
 }
