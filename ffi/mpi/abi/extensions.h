@@ -18,3 +18,6 @@
 
 /* Predefined attribute of communicators: points to an int, 1 where failures of processes are tolerated. */
 #define MPIX_FT                      0x0f01
+
+/* The type of an error handler before MPI 2. */
+typedef MPI_Comm_errhandler_function MPI_Handler_function;

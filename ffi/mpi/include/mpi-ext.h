@@ -26,6 +26,9 @@
 /* Predefined attribute of communicators: points to an int, 1 where failures of processes are tolerated. */
 #define MPIX_FT                      0x0f01
 
+/* The type of an error handler before MPI 2. */
+typedef MPI_Comm_errhandler_function MPI_Handler_function;
+
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,6 +50,18 @@ int MPI_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgrp);
 int MPI_Comm_is_revoked(MPI_Comm comm, int *flag);
 int MPI_Comm_revoke(MPI_Comm comm);
 
+/* Removed by MPI 3.0, for old programs. */
+int MPI_Address(void *location, MPI_Aint *address);
+int MPI_Errhandler_create(MPI_Handler_function *handler_fn, MPI_Errhandler *errhandler);
+int MPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler);
+int MPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler);
+int MPI_Type_extent(MPI_Datatype datatype, MPI_Aint *extent);
+int MPI_Type_hindexed(int count, int array_of_blocklengths[], MPI_Aint array_of_displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype);
+int MPI_Type_hvector(int count, int blocklength, MPI_Aint stride, MPI_Datatype oldtype, MPI_Datatype *newtype);
+int MPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement);
+int MPI_Type_struct(int count, int array_of_blocklengths[], MPI_Aint array_of_displacements[], MPI_Datatype array_of_types[], MPI_Datatype *newtype);
+int MPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement);
+
 /* Fault tolerance (ULFM), for profiling. */
 int PMPIX_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
 int PMPIX_Comm_agree(MPI_Comm comm, int *flag);
@@ -62,6 +77,18 @@ int PMPI_Comm_ack_failed(MPI_Comm comm, int num_to_ack, int *num_acked);
 int PMPI_Comm_get_failed(MPI_Comm comm, MPI_Group *failedgrp);
 int PMPI_Comm_is_revoked(MPI_Comm comm, int *flag);
 int PMPI_Comm_revoke(MPI_Comm comm);
+
+/* Removed by MPI 3.0, for old programs, for profiling. */
+int PMPI_Address(void *location, MPI_Aint *address);
+int PMPI_Errhandler_create(MPI_Handler_function *handler_fn, MPI_Errhandler *errhandler);
+int PMPI_Errhandler_get(MPI_Comm comm, MPI_Errhandler *errhandler);
+int PMPI_Errhandler_set(MPI_Comm comm, MPI_Errhandler errhandler);
+int PMPI_Type_extent(MPI_Datatype datatype, MPI_Aint *extent);
+int PMPI_Type_hindexed(int count, int array_of_blocklengths[], MPI_Aint array_of_displacements[], MPI_Datatype oldtype, MPI_Datatype *newtype);
+int PMPI_Type_hvector(int count, int blocklength, MPI_Aint stride, MPI_Datatype oldtype, MPI_Datatype *newtype);
+int PMPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement);
+int PMPI_Type_struct(int count, int array_of_blocklengths[], MPI_Aint array_of_displacements[], MPI_Datatype array_of_types[], MPI_Datatype *newtype);
+int PMPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement);
 
 #ifdef __cplusplus
 }

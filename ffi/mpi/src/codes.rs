@@ -27,6 +27,16 @@ fn change(code: c_int, is_class: bool, change: impl FnOnce(&mut Added)) -> Resul
     }
 }
 
+/// What has a text yet is not removed (§9.5).
+fn has_no_text(code: c_int) -> Result<()> {
+    match added::get(code) {
+        Some(there) if !there.text.is_empty() => {
+            Err(fail(MPI_ERR_ARG, format!("{code} still has a text")))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn exists(code: c_int) -> bool {
     class_text(code).is_some() || added::get(code).is_some()
 }
@@ -86,6 +96,7 @@ mpi! {
         if used {
             return Err(fail(MPI_ERR_ARG, format!("error class {errorclass} still has codes")));
         }
+        has_no_text(errorclass)?;
         change(errorclass, true, |there| there.removed = true)
     }
 
@@ -93,6 +104,7 @@ mpi! {
         if class_of(errorcode) == errorcode {
             return Err(fail(MPI_ERR_ARG, format!("{errorcode} is no error code that was added")));
         }
+        has_no_text(errorcode)?;
         change(errorcode, false, |there| there.removed = true)
     }
 

@@ -216,8 +216,11 @@ mpi! {
         unsafe {
             flag.write(c_int::from(found.is_some() || none_active));
             index.write(found.map_or(MPI_UNDEFINED, |(at, _)| at as c_int));
-            if found.is_some() || none_active {
-                status::give(|| found.map_or(MPI_Status::EMPTY, |(_, told)| told), out);
+            match found {
+                Some((_, told)) => status::give(|| told, out),
+                // All of an empty status: its error too (§3.7.3).
+                None if none_active && !out.is_null() => out.write(MPI_Status::EMPTY),
+                None => {}
             }
         }
         Ok(())

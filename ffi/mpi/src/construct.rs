@@ -159,10 +159,11 @@ pub fn release(handle: MPI_Comm) -> Result<()> {
     Ok(())
 }
 
-fn split_type(comm: MPI_Comm, split_type: c_int, key: c_int) -> Result<MPI_Comm> {
+fn split_type(comm: MPI_Comm, split_type: c_int, key: c_int, shared: bool) -> Result<MPI_Comm> {
     let there = comm::get(comm)?;
     let taking_part = match split_type {
         MPI_COMM_TYPE_SHARED => true,
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED if shared => true,
         MPI_UNDEFINED => false,
         // Nothing below a host is told apart, and no resource is named: nobody gets a communicator (§7.4.2).
         MPI_COMM_TYPE_HW_UNGUIDED | MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => {
@@ -233,8 +234,11 @@ mpi! {
     }
 
     fn MPI_Comm_split_type(comm: MPI_Comm, split_type: c_int, key: c_int, info: MPI_Info, newcomm: *mut MPI_Comm) on comm {
-        info::hints(info)?;
-        let made = self::split_type(comm, split_type, key)?;
+        let hints = info::hints(info)?;
+        // The one resource that is named: hosts (§7.4.2).
+        let wanted = ("mpi_hw_resource_type".to_owned(), "mpi_shared_memory".to_owned());
+        let shared = hints.is_some_and(|hints| hints.contains(&wanted));
+        let made = self::split_type(comm, split_type, key, shared)?;
         // SAFETY: the caller's result.
         unsafe { newcomm.write(made) };
         Ok(())
