@@ -136,6 +136,7 @@ chapters! {
     topologies_2: "topology" on 2;
     topologies_4: "topology" on 4;
     datatypes_1: "datatype" on 1;
+    strided_messages_2: "datatype_messages" on 2;
     parts_2: "parts" on 2;
     parts_4: "parts" on 4;
 }
