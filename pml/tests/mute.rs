@@ -75,8 +75,8 @@ fn requests_with_a_peer_that_fell_silent_end_when_it_is_judged() {
         };
         end(&mut engines, &mut open);
         waited += open.len();
-        for me in 0..2 {
-            engines[me].proc_failed(Peer(1 - me as u32));
+        for (me, engine) in engines.iter_mut().enumerate() {
+            engine.proc_failed(Peer(1 - me as u32));
             net.wake_at(Peer(me as u32), net.now_ns());
         }
         settle(&net, &mut engines);
