@@ -185,6 +185,35 @@ mpi! {
         Ok(())
     }
 
+    fn MPI_Abi_get_fortran_info(info: *mut MPI_Info) on none {
+        let info_of_fortran = crate::fortran::info()?;
+        // SAFETY: the caller's result.
+        unsafe { info.write(info_of_fortran) };
+        Ok(())
+    }
+
+    fn MPI_Abi_set_fortran_info(info: MPI_Info) on none {
+        crate::fortran::set_info(info)
+    }
+
+    fn MPI_Abi_get_fortran_booleans(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void, is_set: *mut c_int) on none {
+        let set = crate::fortran::booleans(logical_size)?;
+        // SAFETY: the caller's results, of the size that it says.
+        unsafe {
+            is_set.write(c_int::from(set.is_some()));
+            if let Some((yes, no)) = set {
+                std::ptr::copy_nonoverlapping(yes.as_ptr(), logical_true.cast(), yes.len());
+                std::ptr::copy_nonoverlapping(no.as_ptr(), logical_false.cast(), no.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn MPI_Abi_set_fortran_booleans(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void) on none {
+        // SAFETY: the caller's values, of the size that it says.
+        unsafe { crate::fortran::set_booleans(logical_size, logical_true.cast(), logical_false.cast()) }
+    }
+
     fn MPI_Get_hw_resource_info(hw_info: *mut MPI_Info) on none {
         // Nothing below a host is told apart.
         // SAFETY: the caller's result.

@@ -95,3 +95,61 @@ mpi! {
         unsafe { copy(from, to) }
     }
 }
+
+/// What a Fortran library has told of its compiler (§20.4): hints, and the values of `LOGICAL` by size.
+struct Told {
+    info: Option<std::sync::Arc<info::Pairs>>,
+    booleans: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+static TOLD: std::sync::Mutex<Told> = std::sync::Mutex::new(Told { info: None, booleans: Vec::new() });
+
+fn told() -> std::sync::MutexGuard<'static, Told> {
+    TOLD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What was told of the compiler; `MPI_INFO_NULL` when nothing was.
+pub fn info() -> Result<MPI_Info> {
+    Ok(told().info.as_ref().map_or(MPI_INFO_NULL, |pairs| info::adopt(pairs.as_ref().clone())))
+}
+
+/// Tells of the compiler, once.
+pub fn set_info(hints: MPI_Info) -> Result<()> {
+    let hints = info::hints(hints)?;
+    let mut told = told();
+    if told.info.is_some() {
+        return Err(fail(MPI_ERR_ABI, "the Fortran compiler was told of before"));
+    }
+    told.info = hints;
+    Ok(())
+}
+
+fn size(bytes: c_int) -> Result<usize> {
+    match bytes {
+        1 | 2 | 4 | 8 | 16 => Ok(bytes as usize),
+        _ => Err(fail(MPI_ERR_ARG, format!("no LOGICAL has {bytes} bytes"))),
+    }
+}
+
+/// The values of `LOGICAL` of this size.
+pub fn booleans(bytes: c_int) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let size = size(bytes)?;
+    Ok(told().booleans.iter().find(|(yes, _)| yes.len() == size).cloned())
+}
+
+/// Tells the values of `LOGICAL` of this size, once.
+///
+/// # Safety
+/// Both are as long.
+pub unsafe fn set_booleans(bytes: c_int, yes: *const u8, no: *const u8) -> Result<()> {
+    let size = size(bytes)?;
+    if booleans(bytes)?.is_some() {
+        return Err(fail(MPI_ERR_ABI, "the values of this LOGICAL were told before"));
+    }
+    // SAFETY: this function's contract.
+    let (yes, no) = unsafe {
+        (std::slice::from_raw_parts(yes, size), std::slice::from_raw_parts(no, size))
+    };
+    told().booleans.push((yes.to_vec(), no.to_vec()));
+    Ok(())
+}

@@ -58,6 +58,15 @@ pub(crate) fn source(rank: c_int, there: &comm::Comm) -> Result<Option<Source>> 
     }
 }
 
+/// An operation with `MPI_PROC_NULL`: nothing to do, but a revoked communicator refuses it like any other.
+#[cold]
+pub(crate) fn nobody(there: &comm::Comm) -> Result<()> {
+    if process::enter()?.engine.is_revoked(there.core)? {
+        return Err(Fail::from(ironweave::Error::Revoked));
+    }
+    Ok(())
+}
+
 /// What a send's arguments are, whatever its kind.
 struct Sending {
     there: &'static comm::Comm,
@@ -96,7 +105,7 @@ fn begin(inside: &mut Inside, mode: Mode, send: &Sending, dest: u32) -> Result<S
 #[inline(always)]
 fn send(mode: Mode, send: Result<Sending>) -> Result<()> {
     let send = send?;
-    let Some(dest) = send.dest else { return process::check() };
+    let Some(dest) = send.dest else { return nobody(send.there) };
     let mut inside = process::enter()?;
     inside.engine.listen();
     match begin(&mut inside, mode, &send, dest)? {
@@ -109,8 +118,10 @@ fn send(mode: Mode, send: Result<Sending>) -> Result<()> {
 fn isend(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Request> {
     let send = send?;
     let Some(dest) = send.dest else {
-        process::check()?;
-        return Ok(SENT);
+        return match nobody(send.there) {
+            Ok(()) => Ok(SENT),
+            Err(error) => request::deferred(&mut *process::enter()?, comm, Err(error)),
+        };
     };
     let mut inside = process::enter()?;
     match begin(&mut inside, mode, &send, dest) {
@@ -202,10 +213,11 @@ unsafe fn irecv(
     // SAFETY: this function's contract.
     let into = unsafe { data::buffer(buf, count, datatype)? };
     let from = source(rank, there)?;
-    let mut inside = process::enter()?;
     let Some(from) = from else {
-        return Ok(inside.requests.insert(comm, Request::Other(Box::new(NoProc), true)));
+        let begun = nobody(there).map(|()| Request::Other(Box::new(NoProc), true));
+        return request::deferred(&mut *process::enter()?, comm, begun);
     };
+    let mut inside = process::enter()?;
     let begun = match into {
         Buffer::Contiguous(region) => {
             inside.engine.pml.recv_into(there.p2p, region, from, tag, false)
@@ -238,7 +250,7 @@ unsafe fn recv(
     // SAFETY: this function's contract.
     let into = unsafe { data::buffer(buf, count, datatype)? };
     let Some(from) = source(rank, there)? else {
-        process::check()?;
+        nobody(there)?;
         // SAFETY: this function's contract.
         unsafe { status::give(|| MPI_Status::NO_PROC, out) };
         return Ok(());

@@ -15,6 +15,9 @@ fn probe(
     let there = comm::get(comm)?;
     let tag = matching(tag)?;
     let Some(from) = source(rank, there)? else {
+        if inside.engine.is_revoked(there.core)? {
+            return Err(ironweave::Error::Revoked.into());
+        }
         return Ok(Some((MPI_MESSAGE_NO_PROC, MPI_Status::NO_PROC)));
     };
     if !take {

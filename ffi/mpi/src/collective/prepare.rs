@@ -482,7 +482,12 @@ pub unsafe fn reduce(
     rank: c_int,
 ) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let combination = combination(op, datatype)?;
+    // Who has nothing to do has no arguments that matter.
+    let combination = match part {
+        Part::Idle => combination(MPI_SUM, MPI_INT)?,
+        _ => combination(op, datatype)?,
+    };
+    let count = if part == Part::Idle { 0 } else { count };
     let elements = combination.on(count)?;
     let is_root = part == Part::Root;
     let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;

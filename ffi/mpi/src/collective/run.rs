@@ -30,8 +30,10 @@ impl Prepared {
         unsafe { Memory { send: self.send.lend(), recv: self.recv.lend_mut() } }
     }
 
-    fn land(&self) -> Result<()> {
-        if self.keep { Ok(()) } else { self.recv.land() }
+    fn land(&mut self) {
+        if !self.keep {
+            self.recv.land();
+        }
     }
 }
 
@@ -42,7 +44,7 @@ pub fn blocking(
 ) -> Result<()> {
     process::check()?;
     let there = comm::get(comm)?;
-    let prepared = prepare(there)?;
+    let mut prepared = prepare(there)?;
     let mut collective = {
         let mut inside = process::enter()?;
         inside.engine.listen();
@@ -55,7 +57,10 @@ pub fn blocking(
         collective.poll(&mut inside.engine, clock).map(|ended| ended.map_err(Fail::from))
     });
     match ended {
-        Ok(()) => prepared.land(),
+        Ok(()) => {
+            prepared.land();
+            Ok(())
+        }
         Err(error) => {
             if collective_is_open(&error) {
                 // Nobody drives the engine any more, but it may still have the memory.
@@ -82,14 +87,17 @@ pub unsafe fn immediate(
 ) -> Result<()> {
     process::check()?;
     let there = comm::get(comm)?;
-    let prepared = prepare(there)?;
+    let mut prepared = prepare(there)?;
     let mut inside = process::enter()?;
     let now = inside.engine.now();
     // SAFETY: `prepared` is in the request, which stays until the operation is over.
     let memory = unsafe { prepared.memory() };
     let reduction = prepared.reduction.as_ref();
     let begun = inside.engine.icollective(there.core, &prepared.call, memory, reduction, now);
-    let land = Box::new(move |_: &mut Inside, _| prepared.land().map(|()| None));
+    let land = Box::new(move |_: &mut Inside, _| {
+        prepared.land();
+        Ok(None)
+    });
     let begun = begun.map(|task| Request::Task(task, land)).map_err(Fail::from);
     let made = request::deferred(&mut inside, comm, begun)?;
     // SAFETY: this function's contract.
@@ -97,22 +105,21 @@ pub unsafe fn immediate(
     Ok(())
 }
 
-/// Makes a persistent request, inactive.
+/// Makes a persistent request, inactive. The arguments are looked at now: arrays and datatypes may go, the buffers stay.
 ///
 /// # Safety
-/// `request` is valid; what `prepare` reads stays valid while the request is there.
+/// `request` is valid.
 pub unsafe fn persistent(
     comm: MPI_Comm,
-    prepare: impl Fn(&'static Comm) -> Result<Prepared> + 'static,
+    prepare: impl FnOnce(&'static Comm) -> Result<Prepared>,
     request: *mut MPI_Request,
 ) -> Result<()> {
     process::check()?;
     let there = comm::get(comm)?;
-    let call = prepare(there)?.call;
+    let prepared = prepare(there)?;
     let mut inside = process::enter()?;
-    let collective = inside.engine.persistent_collective(there.core, &call)?;
-    let prepare = Box::new(move || prepare(comm::get(comm)?));
-    let again = Again { collective, prepare, running: None, ended: None };
+    let collective = inside.engine.persistent_collective(there.core, &prepared.call)?;
+    let again = Again { collective, prepared, running: false, ended: None };
     let made = inside.requests.insert(comm, Request::Other(Box::new(again), false));
     // SAFETY: this function's contract.
     unsafe { request.write(made) };
@@ -122,14 +129,11 @@ pub unsafe fn persistent(
 /// A persistent collective.
 struct Again {
     collective: Collective,
-    prepare: Box<dyn Fn() -> Result<Prepared>>,
-    running: Option<Prepared>,
+    prepared: Prepared,
+    running: bool,
     /// It was over when it began.
     ended: Option<std::result::Result<(), ironweave_core::CoreError>>,
 }
-
-// SAFETY: what it captures are the caller's arguments: addresses, handles and numbers; used by one thread at a time.
-unsafe impl Send for Again {}
 
 impl Operation for Again {
     fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
@@ -138,20 +142,24 @@ impl Operation for Again {
             Some(ended) => ended,
             None => self.collective.poll(&mut inside.engine, clock)?,
         };
-        let landed = match (ended, self.running.take()) {
-            (Ok(()), Some(prepared)) => prepared.land(),
-            (Ok(()), None) => Ok(()),
-            (Err(error), _) => Err(error.into()),
-        };
-        Some(Ended::with(landed))
+        self.running = false;
+        Some(Ended::with(match ended {
+            Ok(()) => {
+                self.prepared.land();
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }))
     }
 
     fn start(&mut self, inside: &mut Inside) -> Result<()> {
-        let prepared = (self.prepare)()?;
+        self.prepared.send.refresh();
+        self.prepared.recv.refresh();
         // SAFETY: it is kept until the run is over.
-        let memory = unsafe { prepared.memory() };
-        self.collective.restart(&mut inside.engine, memory, prepared.reduction.as_ref())?;
-        self.running = Some(prepared);
+        let memory = unsafe { self.prepared.memory() };
+        let reduction = self.prepared.reduction.as_ref();
+        self.collective.restart(&mut inside.engine, memory, reduction)?;
+        self.running = true;
         // Its first messages go out now.
         let clock = inside.engine.clock();
         self.ended = self.collective.poll(&mut inside.engine, clock);
@@ -167,7 +175,7 @@ impl Operation for Again {
     }
 
     fn free(self: Box<Self>, _: &mut Inside) -> Result<Option<After>> {
-        if self.running.is_some() {
+        if self.running {
             // Nobody will ask, and messages may still use the memory.
             std::mem::forget(self);
         }

@@ -7,6 +7,7 @@ use crate::data;
 use crate::prelude::*;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_coll::Block;
+use ironweave_pml::ob1::{Buffer, Payload};
 
 /// A block of the user's: so many elements at an address.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +50,24 @@ pub struct Side {
     staged: Option<Staged>,
 }
 
-/// Packed blocks.
+/// Packed blocks. Datatypes are looked up when the side is made: their handles may be freed while the operation runs.
 #[derive(Debug)]
 struct Staged {
     bytes: Box<[u8]>,
-    /// Where they belong, and which of them.
-    home: Vec<(Piece, Block)>,
+    /// Where each block comes from, where it goes, and where it is here.
+    home: Vec<(Payload, Buffer, Block)>,
+    /// What is in the user's blocks matters.
+    pack: bool,
+}
+
+impl Staged {
+    fn pack(&mut self) {
+        if self.pack {
+            for (payload, _, Block { offset, len }) in &self.home {
+                payload.pack(0, &mut self.bytes[*offset..offset + len]);
+            }
+        }
+    }
 }
 
 // SAFETY: addresses of the user's, who lent them to the operation, and of boxes.
@@ -148,23 +161,31 @@ impl Side {
     }
 
     unsafe fn stage(pieces: Vec<Piece>, pack: bool) -> Result<Side> {
-        let mut bytes = Vec::new();
         let mut home = Vec::with_capacity(pieces.len());
-        for piece in pieces {
-            let offset = bytes.len();
-            let len = piece.count * data::element(piece.datatype)?.size;
-            if pack {
-                // SAFETY: this function's contract.
-                unsafe { data::pack(piece.at, piece.count, piece.datatype, &mut bytes)? };
-            } else {
-                bytes.resize(offset + len, 0);
-            }
-            home.push((piece, Block { offset, len }));
+        let mut end = 0;
+        for Piece { at, count, datatype } in pieces {
+            // SAFETY: this function's contract.
+            let (payload, buffer) = unsafe {
+                let count = count as i64;
+                (data::payload(at, count, datatype)?, data::buffer(at, count, datatype)?)
+            };
+            let block = Block { offset: end, len: payload.len() };
+            end += block.len;
+            home.push((payload, buffer, block));
         }
-        let mut bytes = bytes.into_boxed_slice();
-        let blocks = home.iter().map(|(_, block)| *block).collect();
-        let (start, len) = (bytes.as_mut_ptr(), bytes.len());
-        Ok(Side { start, len, blocks, staged: Some(Staged { bytes, home }) })
+        let mut staged = Staged { bytes: vec![0; end].into_boxed_slice(), home, pack };
+        staged.pack();
+        let blocks = staged.home.iter().map(|(_, _, block)| *block).collect();
+        let (start, len) = (staged.bytes.as_mut_ptr(), staged.bytes.len());
+        Ok(Side { start, len, blocks, staged: Some(staged) })
+    }
+
+    /// Another run begins: what is in the user's blocks is taken again.
+    pub fn refresh(&mut self) {
+        if let Some(staged) = &mut self.staged {
+            staged.pack();
+            self.start = staged.bytes.as_mut_ptr();
+        }
     }
 
     /// Its length in bytes.
@@ -196,17 +217,11 @@ impl Side {
     }
 
     /// The run is over: what came goes home.
-    ///
-    /// # Errors
-    /// None that were not found when the side was made.
-    pub fn land(&self) -> Result<()> {
-        let Some(Staged { bytes, home }) = &self.staged else { return Ok(()) };
-        for (piece, Block { offset, len }) in home {
-            let packed = &bytes[*offset..offset + len];
-            // SAFETY: the user's block, by the promise to the maker.
-            unsafe { data::unpack(packed, piece.at, piece.count, piece.datatype)? };
+    pub fn land(&mut self) {
+        let Some(Staged { bytes, home, .. }) = &mut self.staged else { return };
+        for (_, buffer, Block { offset, len }) in home {
+            buffer.unpack(0, &bytes[*offset..*offset + *len]);
         }
-        Ok(())
     }
 }
 

@@ -111,9 +111,12 @@ mpi! {
 
     fn MPI_Type_get_name(datatype: MPI_Datatype, type_name: *mut c_char, resultlen: *mut c_int) on none {
         process::check()?;
-        let there = get(datatype)?;
+        let name = match datatype {
+            MPI_DATATYPE_NULL => "MPI_DATATYPE_NULL".into(),
+            _ => get(datatype)?.state().name.clone(),
+        };
         // SAFETY: the caller's string has room for MPI_MAX_OBJECT_NAME bytes.
-        unsafe { give_string(&there.state().name, type_name, MPI_MAX_OBJECT_NAME as usize, resultlen) };
+        unsafe { give_string(&name, type_name, MPI_MAX_OBJECT_NAME as usize, resultlen) };
         Ok(())
     }
 
