@@ -102,7 +102,8 @@ struct Told {
     booleans: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-static TOLD: std::sync::Mutex<Told> = std::sync::Mutex::new(Told { info: None, booleans: Vec::new() });
+static TOLD: std::sync::Mutex<Told> =
+    std::sync::Mutex::new(Told { info: None, booleans: Vec::new() });
 
 fn told() -> std::sync::MutexGuard<'static, Told> {
     TOLD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -147,9 +148,8 @@ pub unsafe fn set_booleans(bytes: c_int, yes: *const u8, no: *const u8) -> Resul
         return Err(fail(MPI_ERR_ABI, "the values of this LOGICAL were told before"));
     }
     // SAFETY: this function's contract.
-    let (yes, no) = unsafe {
-        (std::slice::from_raw_parts(yes, size), std::slice::from_raw_parts(no, size))
-    };
+    let (yes, no) =
+        unsafe { (std::slice::from_raw_parts(yes, size), std::slice::from_raw_parts(no, size)) };
     told().booleans.push((yes.to_vec(), no.to_vec()));
     Ok(())
 }

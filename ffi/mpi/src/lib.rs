@@ -34,6 +34,7 @@ mod partitioned;
 pub mod prelude;
 pub mod probe;
 pub mod process;
+mod removed;
 pub mod request;
 mod session;
 pub mod status;
