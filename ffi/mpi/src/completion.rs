@@ -6,8 +6,9 @@
 
 use crate::prelude::*;
 use crate::process::Inside;
-use crate::request::{self, After, Ended, Polled, SENT};
+use crate::request::{self, After, Ended, Glance, Polled};
 use crate::status;
+use ironweave_pml::ob1::Status;
 
 /// Runs what an ending has to run outside.
 fn outside(mut ended: Ended) -> (MPI_Status, Result<()>) {
@@ -21,18 +22,8 @@ fn outside(mut ended: Ended) -> (MPI_Status, Result<()>) {
 
 /// Waits for one request. `None`: it was inactive.
 fn wait_one(handle: &mut MPI_Request) -> Result<Option<Ended>> {
-    match *handle {
-        SENT => {
-            let mut inside = process::enter()?;
-            inside.engine.listen();
-            *handle = MPI_REQUEST_NULL;
-            return Ok(Some(Ended::well(MPI_Status::EMPTY)));
-        }
-        MPI_REQUEST_NULL => {
-            process::check()?;
-            return Ok(None);
-        }
-        _ => {}
+    if *handle == MPI_REQUEST_NULL {
+        return Ok(None);
     }
     process::wait(|inside| match request::poll(inside, handle) {
         Ok(Polled::Pending) => None,
@@ -65,6 +56,15 @@ impl Several<'_> {
             _ => unsafe { std::slice::from_raw_parts_mut(requests, count) },
         };
         Ok(Several { handles, statuses, after: Vec::new() })
+    }
+
+    /// The status of one that went well.
+    #[inline(always)]
+    fn give_well(&self, at: usize, status: Status) {
+        if !self.statuses.is_null() {
+            // SAFETY: by the promise to `new`.
+            unsafe { self.statuses.add(at).write(status.into()) };
+        }
     }
 
     fn give(&self, at: usize, status: MPI_Status, error: c_int) {
@@ -106,6 +106,13 @@ mpi! {
     fn MPI_Wait(request: *mut MPI_Request, out: *mut MPI_Status) on none {
         // SAFETY: the caller's handle and status.
         unsafe {
+            let mut inside = process::enter()?;
+            if let Glance::Over(ended) = request::glance(&mut inside, &mut *request) {
+                inside.engine.listen();
+                status::give(|| ended.into(), out);
+                return Ok(());
+            }
+            drop(inside);
             match wait_one(&mut *request)? {
                 None => status::give(|| MPI_Status::EMPTY, out),
                 Some(ended) => {
@@ -271,11 +278,12 @@ mpi! {
 }
 
 /// How far a call has come that waits for all of several requests.
+#[derive(Default)]
 struct Progress {
-    /// Those that are over, or were never active.
-    over: Vec<bool>,
-    /// All before it are over.
+    /// All before it are over, or were never active.
     first: usize,
+    /// Those behind it that are over, too; empty while there are none.
+    over: Vec<bool>,
     errors: Errors,
     /// An interruption was seen, and all others were looked at since.
     last: bool,
@@ -283,37 +291,82 @@ struct Progress {
 }
 
 impl Progress {
+    fn is_over(&self, at: usize) -> bool {
+        at < self.first || self.over.get(at).is_some_and(|over| *over)
+    }
+
+    fn set_over(&mut self, at: usize, count: usize) {
+        if at == self.first {
+            self.first += 1;
+        } else {
+            self.over.resize(count, false);
+            self.over[at] = true;
+        }
+    }
+
     /// One round; `true` when there is nothing to wait for any more.
+    #[inline]
     fn round(&mut self, inside: &mut Inside, several: &mut Several<'_>) -> Result<bool> {
         // In order, mostly: what follows is looked at when this is over, and now and then for interruptions.
         self.rounds = self.rounds.wrapping_add(1);
         let all = self.errors.on.is_some() || self.rounds.is_multiple_of(64);
-        let (mut active, mut ended_now) = (false, false);
-        let mut at = self.first;
-        while at < several.handles.len() {
-            if !self.over[at] {
-                match request::poll(inside, &mut several.handles[at])? {
-                    Polled::Pending if !all => return Ok(false),
-                    Polled::Pending => active = true,
-                    Polled::Inactive => {
-                        self.over[at] = true;
-                        several.give(at, MPI_Status::EMPTY, MPI_SUCCESS);
-                    }
-                    Polled::Ended(ended) => {
-                        (self.over[at], ended_now) = (true, true);
-                        if ended.after.is_some() {
-                            several.after.push((at, ended));
-                        } else {
-                            let code = self.errors.note(ended.result);
-                            several.give(at, ended.status, code);
-                        }
+        let before = self.first;
+        match self.sweep(inside, several) {
+            Glance::Over(_) => Ok(true),
+            Glance::Pending if !all => Ok(false),
+            _ => self.look(inside, several, all, before),
+        }
+    }
+
+    /// Ends those that went well, from the first on; answers what the next one is, which has not.
+    #[inline(always)]
+    fn sweep(&mut self, inside: &mut Inside, several: &mut Several<'_>) -> Glance {
+        while let Some(handle) = several.handles.get_mut(self.first) {
+            if self.over.get(self.first).is_none_or(|over| !over) {
+                match request::glance(inside, handle) {
+                    Glance::Over(status) => several.give_well(self.first, status),
+                    other => return other,
+                }
+            }
+            self.first += 1;
+        }
+        Glance::Over(Status::EMPTY)
+    }
+
+    /// The whole round, for everything that is not usual. `before`: the first when the round began.
+    #[cold]
+    #[inline(never)]
+    fn look(
+        &mut self,
+        inside: &mut Inside,
+        several: &mut Several<'_>,
+        all: bool,
+        before: usize,
+    ) -> Result<bool> {
+        let count = several.handles.len();
+        let (mut active, mut ended_now) = (false, self.first > before);
+        for at in self.first..count {
+            if self.is_over(at) {
+                continue;
+            }
+            match request::poll(inside, &mut several.handles[at])? {
+                Polled::Pending if !all => return Ok(false),
+                Polled::Pending => active = true,
+                Polled::Inactive => {
+                    self.set_over(at, count);
+                    several.give(at, MPI_Status::EMPTY, MPI_SUCCESS);
+                }
+                Polled::Ended(ended) => {
+                    ended_now = true;
+                    self.set_over(at, count);
+                    if ended.after.is_some() {
+                        several.after.push((at, ended));
+                    } else {
+                        let code = self.errors.note(ended.result);
+                        several.give(at, ended.status, code);
                     }
                 }
             }
-            if self.over[at] && at == self.first {
-                self.first += 1;
-            }
-            at += 1;
         }
         // Those that the same cause ends may need another look.
         let interrupted = self.errors.on.as_ref().is_some_and(Fail::is_interruption);
@@ -325,30 +378,41 @@ impl Progress {
 
 /// Waits for all, then tells.
 fn wait_all(several: &mut Several<'_>) -> Result<()> {
-    let mut progress = Progress {
-        over: vec![false; several.handles.len()],
-        first: 0,
-        errors: Errors::default(),
-        last: false,
-        rounds: 0,
-    };
+    let mut progress = Progress::default();
+    let mut inside = process::enter()?;
+    inside.engine.listen();
+    if let Glance::Over(_) = progress.sweep(&mut inside, several) {
+        return Ok(());
+    }
+    drop(inside);
     process::wait(|inside| match progress.round(inside, several) {
         Ok(false) => None,
         Ok(true) => Some(Ok(())),
         Err(error) => Some(Err(error)),
     })?;
-    let Progress { over, mut errors, .. } = progress;
+    if progress.first == several.handles.len()
+        && several.after.is_empty()
+        && progress.errors.on.is_none()
+    {
+        return Ok(());
+    }
+    tell_rest(progress, several)
+}
+
+/// What is left to do outside, and the answer.
+#[cold]
+fn tell_rest(mut progress: Progress, several: &mut Several<'_>) -> Result<()> {
     for (at, ended) in std::mem::take(&mut several.after) {
         let (told, result) = outside(ended);
-        let code = errors.note(result);
+        let code = progress.errors.note(result);
         several.give(at, told, code);
     }
-    for (at, over) in over.iter().enumerate() {
-        if !over {
+    for at in progress.first..several.handles.len() {
+        if !progress.is_over(at) {
             several.give(at, MPI_Status::EMPTY, MPI_ERR_PENDING);
         }
     }
-    errors.in_status()
+    progress.errors.in_status()
 }
 
 /// The statuses of those that are over, without ending them.

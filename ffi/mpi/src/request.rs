@@ -133,16 +133,47 @@ impl Requests {
         let index = match self.free.pop() {
             Some(index) => {
                 let slot = &mut self.slots[index as usize];
-                (slot.comm, slot.request) = (comm, Some(request));
+                slot.comm = comm;
+                // Free slots hold nothing: nothing to drop.
+                std::mem::forget(slot.request.replace(request));
                 index
             }
-            None => {
-                self.slots.push(Slot { generation: 1, comm, request: Some(request) });
-                self.slots.len() as u32 - 1
-            }
+            None => self.add(comm, request),
         };
         let generation = self.slots[index as usize].generation as usize;
         MPI_Request(generation << 32 | (handle::FIRST + index) as usize)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, comm: MPI_Comm, request: Request) -> u32 {
+        self.slots.push(Slot { generation: 1, comm, request: Some(request) });
+        // So that freeing never allocates.
+        self.free.reserve(self.slots.len());
+        self.slots.len() as u32 - 1
+    }
+
+    /// Where the message of a handle is, if it is one.
+    #[inline(always)]
+    fn message(&self, request: MPI_Request) -> Option<(usize, ReqId)> {
+        let index = (request.0 as u32).checked_sub(handle::FIRST)? as usize;
+        let slot = self.slots.get(index)?;
+        match slot.request {
+            Some(Request::Message(id)) if slot.generation == (request.0 >> 32) as u32 => {
+                Some((index, id))
+            }
+            _ => None,
+        }
+    }
+
+    /// Frees the slot of a message.
+    #[inline(always)]
+    fn free_message(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        // A message holds nothing that has to be dropped.
+        std::mem::forget(slot.request.take());
+        self.free.push(index as u32);
     }
 
     #[inline]
@@ -206,6 +237,36 @@ pub enum Polled {
     Pending,
     /// It has ended: the handle is void, or inactive, now, unless it is pending still.
     Ended(Ended),
+}
+
+/// What [`glance`] sees.
+pub enum Glance {
+    /// It is over and went well; the handle is void now.
+    Over(Status),
+    /// It is under way.
+    Pending,
+    /// Something else: nothing was done; ask [`poll`].
+    Rare,
+}
+
+/// The short cut of [`poll`] for what waits see mostly: sends that were over when they began, and receives. One look at the
+/// table, and nothing is moved around.
+#[inline(always)]
+pub fn glance(inside: &mut Inside, handle: &mut MPI_Request) -> Glance {
+    if *handle == SENT {
+        *handle = MPI_REQUEST_NULL;
+        return Glance::Over(Status::EMPTY);
+    }
+    let Some((index, id)) = inside.requests.message(*handle) else { return Glance::Rare };
+    match inside.engine.pml.take_done(id) {
+        Some(status) => {
+            inside.requests.free_message(index);
+            *handle = MPI_REQUEST_NULL;
+            Glance::Over(status)
+        }
+        None if inside.engine.pml.is_complete(id) => Glance::Rare,
+        None => Glance::Pending,
+    }
 }
 
 /// Looks at a request, and ends it where it is over. Does not drive the engine.
