@@ -7,7 +7,7 @@
  * It measures and prints; it never judges, never picks a setting of the MPI below it, and writes no file.
  *
  *   mpibench [--reps N] [--window N] [--recv-buffers N] [--autogroup] [--no-probe] TEST:SIZE[xITERS][,SIZE[xITERS]...] ...
- *   TEST: latency multi_lat bw bibw mbw_mr exchange
+ *   TEST: latency multi_lat bw bibw mbw_mr exchange; here only: barrier bcast allreduce alltoall vector startup memory
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -30,6 +30,8 @@ static int reps = 3;
 static int probe_wanted = 1;
 static int probe_cpu[2] = {-1, -1};
 static char *send_buffer, *recv_buffer;
+static double launched = 0.0; /* --launched: when the launcher was started, seconds since 1970 */
+static double startup_ms = 0.0, resident_mib = 0.0;
 
 static void die(const char *what, const char *detail) {
   fprintf(stderr, "mpibench: %s%s%s\n", what, detail ? ": " : "", detail ? detail : "");
@@ -190,6 +192,54 @@ static double exchange(size_t size, long iters, long warmup) {
   return (MPI_Wtime() - start) * 1e6 / (double)iters;
 }
 
+enum collective { BARRIER, BCAST, ALLREDUCE, ALLTOALL, COLLECTIVES };
+
+static enum collective collective_named(const char *test) {
+  static const char *names[] = {"barrier", "bcast", "allreduce", "alltoall"};
+  int which = 0;
+  while (which < COLLECTIVES && strcmp(test, names[which])) which++;
+  return (enum collective)which;
+}
+
+static int is_collective(const char *test) { return collective_named(test) != COLLECTIVES; }
+
+/* One collective operation of all ranks, over and over; returns µs for one, seen by this rank. */
+static double collective(const char *test, size_t size, long iters, long warmup) {
+  double start = 0.0;
+  enum collective which = collective_named(test);
+  int n = (int)size, ints = (int)(size / sizeof(int));
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (long i = 0; i < iters + warmup; i++) {
+    if (i == warmup) start = MPI_Wtime();
+    switch (which) {
+    case BARRIER: MPI_Barrier(MPI_COMM_WORLD); break;
+    case BCAST: MPI_Bcast(send_buffer, n, MPI_CHAR, 0, MPI_COMM_WORLD); break;
+    case ALLREDUCE: MPI_Allreduce(send_buffer, recv_buffer, ints, MPI_INT, MPI_SUM, MPI_COMM_WORLD); break;
+    case ALLTOALL: MPI_Alltoall(send_buffer, n, MPI_CHAR, recv_buffer, n, MPI_CHAR, MPI_COMM_WORLD); break;
+    case COLLECTIVES: break;
+    }
+  }
+  return (MPI_Wtime() - start) * 1e6 / (double)iters;
+}
+
+/* Ping-pong of ranks 0 and 1 with every other one of blocks of 8 doubles; returns one-way µs. */
+static double vector(size_t size, long iters, long warmup) {
+  double start = 0.0;
+  MPI_Datatype strided;
+  MPI_Type_vector((int)(size / 64), 8, 16, MPI_DOUBLE, &strided);
+  MPI_Type_commit(&strided);
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (long i = 0; i < iters + warmup; i++) {
+    if (i == warmup) start = MPI_Wtime();
+    if (rank == 0) MPI_Send(send_buffer, 1, strided, 1, 1, MPI_COMM_WORLD);
+    MPI_Recv(recv_buffer, 1, strided, 1 - rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 1) MPI_Send(send_buffer, 1, strided, 0, 1, MPI_COMM_WORLD);
+  }
+  double us = (MPI_Wtime() - start) * 1e6 / (2.0 * (double)iters);
+  MPI_Type_free(&strided);
+  return us;
+}
+
 static double mean_over_ranks(double mine) {
   double sum = 0.0;
   MPI_Reduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -205,6 +255,12 @@ static double block(const char *test, size_t size, long iters, const char **unit
   if (!strcmp(test, "latency")) return ping_pong(size, iters, warmup, 1);
   if (!strcmp(test, "multi_lat")) return mean_over_ranks(ping_pong(size, iters, warmup, pairs));
   if (!strcmp(test, "exchange")) return mean_over_ranks(exchange(size, iters, warmup));
+  if (!strcmp(test, "vector")) return vector(size, iters, warmup);
+  if (is_collective(test)) return mean_over_ranks(collective(test, size, iters, warmup));
+  *unit = "ms";
+  if (!strcmp(test, "startup")) return mean_over_ranks(startup_ms);
+  *unit = "MiB";
+  if (!strcmp(test, "memory")) return mean_over_ranks(resident_mib);
   *unit = "MB/s";
   if (!strcmp(test, "bw")) return (double)size * messages / 1e6 / windows_one_way(size, iters, warmup, 1);
   if (!strcmp(test, "bibw")) return 2.0 * (double)size * messages / 1e6 / windows_both_ways(size, iters, warmup);
@@ -225,7 +281,8 @@ static long default_iterations(const char *test, size_t size) {
 }
 
 static void check_ranks(const char *test) {
-  int exactly_two = !strcmp(test, "latency") || !strcmp(test, "bw") || !strcmp(test, "bibw");
+  int exactly_two = !strcmp(test, "latency") || !strcmp(test, "bw") || !strcmp(test, "bibw") || !strcmp(test, "vector");
+  if (is_collective(test) || !strcmp(test, "startup") || !strcmp(test, "memory")) return;
   if (exactly_two && ranks != 2) die("needs exactly 2 ranks", test);
   if (!strcmp(test, "exchange") ? ranks < 2 : ranks % 2 != 0) die("needs an even number of ranks", test);
 }
@@ -242,10 +299,12 @@ static void run_spec(char *spec) {
     long iters = *end == 'x' ? strtol(end + 1, &end, 10) : default_iterations(test, size);
     if (*end || end == item || iters < 1 || size > 1u << 30) die("bad size or iterations", item);
     const char *unit;
-    size_t receive_bytes = (size ? size : 1) * (size_t)(windowed(test) ? recv_buffers : 1);
-    if (posix_memalign((void **)&send_buffer, 4096, size ? size : 1)) die("out of memory", item);
+    int blocks = windowed(test) ? recv_buffers : !strcmp(test, "alltoall") ? ranks : !strcmp(test, "vector") ? 2 : 1;
+    size_t receive_bytes = (size ? size : 1) * (size_t)blocks;
+    size_t send_bytes = windowed(test) ? (size ? size : 1) : receive_bytes;
+    if (posix_memalign((void **)&send_buffer, 4096, send_bytes)) die("out of memory", item);
     if (posix_memalign((void **)&recv_buffer, 4096, receive_bytes)) die("out of memory", item);
-    memset(send_buffer, 'a', size ? size : 1);
+    memset(send_buffer, 'a', send_bytes);
     memset(recv_buffer, 'b', receive_bytes);
     block(test, size, iters, &unit); /* connections and page tables settle here, unprinted */
     double before = probe_together();
@@ -296,6 +355,19 @@ static void raise_autogroup(void) {
   fclose(file);
 }
 
+/* What starting has cost: the time since the launcher was started, and the memory that is resident now. */
+static void take_stock(void) {
+  struct timespec t;
+  MPI_Barrier(MPI_COMM_WORLD);
+  clock_gettime(CLOCK_REALTIME, &t);
+  if (launched > 0.0) startup_ms = ((double)t.tv_sec + (double)t.tv_nsec / 1e9 - launched) * 1e3;
+  char line[256];
+  FILE *file = fopen("/proc/self/status", "r");
+  while (file && fgets(line, sizeof line, file))
+    if (!strncmp(line, "VmRSS:", 6)) resident_mib = strtod(line + 6, NULL) / 1024.0;
+  if (file) fclose(file);
+}
+
 static long option_value(char **argv, int argc, int *i) {
   char *end = NULL;
   long value = *i + 1 < argc ? strtol(argv[*i + 1], &end, 10) : 0;
@@ -315,10 +387,12 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--recv-buffers")) recv_buffers = (int)option_value(argv, argc, &i);
     else if (!strcmp(argv[i], "--autogroup")) raise_autogroup();
     else if (!strcmp(argv[i], "--no-probe")) probe_wanted = 0;
+    else if (!strcmp(argv[i], "--launched")) launched = i + 1 < argc ? strtod(argv[++i], NULL) : 0.0;
     else die("unknown option", argv[i]);
   }
   if (window > MAX_WINDOW) die("window too large", NULL);
   if (!recv_buffers) recv_buffers = window;
+  take_stock();
   report_binding();
   for (; i < argc; i++, specs++) run_spec(argv[i]);
   if (!specs) die("nothing to run", "give TEST:SIZE[xITERS]");

@@ -21,11 +21,42 @@ pub enum Test {
     MbwMr,
     /// Every rank with both neighbours of a ring, µs an exchange.
     Exchange,
+    /// Barriers, µs each. This and the following are in the C program only.
+    Barrier,
+    /// Broadcasts from rank 0, µs each.
+    Bcast,
+    /// Sums of integers at all ranks, µs each.
+    Allreduce,
+    /// A block from each rank to each, µs.
+    Alltoall,
+    /// Ping-pong of ranks 0 and 1 with strided memory, one-way µs.
+    Vector,
+    /// From the start of the launcher to the end of the first barrier, ms.
+    Startup,
+    /// Resident memory of a rank after the first barrier, MiB.
+    Memory,
 }
 
 impl Test {
     /// All tests, in the order of `LOOPS.md`.
-    pub const ALL: [Self; 6] =
+    pub const ALL: [Self; 13] = [
+        Self::Latency,
+        Self::MultiLat,
+        Self::Bw,
+        Self::Bibw,
+        Self::MbwMr,
+        Self::Exchange,
+        Self::Barrier,
+        Self::Bcast,
+        Self::Allreduce,
+        Self::Alltoall,
+        Self::Vector,
+        Self::Startup,
+        Self::Memory,
+    ];
+
+    /// Tests that have a twin in Rust.
+    pub const TWINS: [Self; 6] =
         [Self::Latency, Self::MultiLat, Self::Bw, Self::Bibw, Self::MbwMr, Self::Exchange];
 
     /// The name on command lines and in output lines.
@@ -38,14 +69,24 @@ impl Test {
             Self::Bibw => "bibw",
             Self::MbwMr => "mbw_mr",
             Self::Exchange => "exchange",
+            Self::Barrier => "barrier",
+            Self::Bcast => "bcast",
+            Self::Allreduce => "allreduce",
+            Self::Alltoall => "alltoall",
+            Self::Vector => "vector",
+            Self::Startup => "startup",
+            Self::Memory => "memory",
         }
     }
 
-    /// The unit of its value: `us`, `MB/s` or `msg/s`.
+    /// The unit of its value: `us`, `MB/s`, `msg/s`, `ms` or `MiB`.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
             Self::Latency | Self::MultiLat | Self::Exchange => "us",
+            Self::Barrier | Self::Bcast | Self::Allreduce | Self::Alltoall | Self::Vector => "us",
+            Self::Startup => "ms",
+            Self::Memory => "MiB",
             Self::Bw | Self::Bibw => "MB/s",
             Self::MbwMr => "msg/s",
         }
@@ -81,7 +122,7 @@ impl Test {
     pub fn check_ranks(self, ranks: usize) -> Result<(), String> {
         let name = self.name();
         match self {
-            Self::Latency | Self::Bw | Self::Bibw if ranks != 2 => {
+            Self::Latency | Self::Bw | Self::Bibw | Self::Vector if ranks != 2 => {
                 Err(format!("{name} needs exactly 2 ranks, not {ranks}"))
             }
             Self::MultiLat | Self::MbwMr if ranks == 0 || !ranks.is_multiple_of(2) => {
@@ -162,6 +203,11 @@ impl Spec {
             Test::Bibw => 2 * window as u64,
             Test::MbwMr => pairs * window as u64,
             Test::Exchange => 2 * ranks as u64,
+            Test::Barrier | Test::Startup | Test::Memory => 0,
+            Test::Bcast => ranks as u64 - 1,
+            Test::Allreduce => ranks as u64,
+            Test::Alltoall => ranks as u64 * (ranks as u64 - 1),
+            Test::Vector => 2,
         };
         messages * self.size as u64 * (self.iterations + warmup(self.iterations)) as u64
     }

@@ -6,7 +6,7 @@ use ironweave::{Comm, Result, World};
 use ironweave_benches::drivers::loops::{Buffers, block};
 use ironweave_benches::drivers::placement::Placement;
 use ironweave_benches::lines::{Block, Line};
-use ironweave_benches::spec::Spec;
+use ironweave_benches::spec::{Spec, Test};
 use std::process::ExitCode;
 
 /// Runs the loops of LOOPS.md and prints a line for each block.
@@ -41,6 +41,9 @@ fn main() -> ExitCode {
         Ok(specs) => specs.concat(),
         Err(message) => return fail(&message),
     };
+    if let Some(spec) = specs.iter().find(|spec| !Test::TWINS.contains(&spec.test)) {
+        return fail(&format!("{} is in the C program only", spec.test.name()));
+    }
     if options.recv_buffers.is_some_and(|buffers| buffers != options.window) {
         return fail("--recv-buffers must be the window: each receive borrows memory of its own");
     }

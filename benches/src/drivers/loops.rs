@@ -69,7 +69,14 @@ pub fn block(comm: &Comm, spec: Spec, buffers: &mut Buffers) -> Result<f64> {
             let seconds = windows_one_way(comm, spec, buffers, pairs)?;
             Ok(f64::from(pairs) * messages / mean(comm, seconds)?)
         }
+        // Programs refuse these earlier.
+        Test::Barrier | Test::Bcast | Test::Allreduce | Test::Alltoall | Test::Vector => no_twin(),
+        Test::Startup | Test::Memory => no_twin(),
     }
+}
+
+fn no_twin() -> Result<f64> {
+    Err(ironweave::Error::Argument("this loop is in the C program only".to_owned()))
 }
 
 /// Runs `iteration` for the warm-up and then timed; the timed part in seconds.

@@ -206,7 +206,7 @@ fn chosen_programs(
     places: &Places,
 ) -> Result<Vec<Runner>, String> {
     let mut broken = Vec::new();
-    for family in Family::PEERS {
+    for family in Family::ALL {
         if let Some(command) = build_command(family, places)
             && let Err(reason) = launch::run(command, Duration::from_secs(120))
         {
@@ -226,7 +226,8 @@ fn chosen_programs(
         .map(|program| {
             let rows =
                 rows.iter().copied().filter(|index| ROWS[*index].suite == program.suite).collect();
-            let failed = broken.iter().find(|(family, _)| *family == program.family);
+            let c = program.family != Family::Ours || program.suite.is_c();
+            let failed = broken.iter().find(|(family, _)| c && *family == program.family);
             let missing = failed.map(|(_, reason)| format!("mpibench.c cannot be built: {reason}"));
             let missing = missing.or_else(|| program.missing(places));
             Runner { program, rows, failures: Vec::new(), missing }

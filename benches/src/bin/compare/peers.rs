@@ -19,7 +19,8 @@ pub enum Family {
 }
 
 impl Family {
-    pub const PEERS: [Self; 3] = [Self::OpenMpi, Self::Mpich, Self::Intel];
+    /// All that have a `mpicc`.
+    pub const ALL: [Self; 4] = [Self::Ours, Self::OpenMpi, Self::Mpich, Self::Intel];
 
     /// The folder of its installation below `.venv`, and the suffix of its `mpibench`.
     pub fn folder(self) -> &'static str {
@@ -168,6 +169,52 @@ pub const PROGRAMS: &[Program] = &[
         &[],
         &[("I_MPI_FABRICS", "shm"), ("I_MPI_PIN", "1"), ("I_MPI_THREAD_YIELD", "2")],
     ),
+    program("ours", Family::Ours, Suite::Abi, &["--mca", "btl", "shm,self"], &[]),
+    program("openmpi-sm", Family::OpenMpi, Suite::Abi, SM, &[]),
+    program("openmpi-sm-nocma", Family::OpenMpi, Suite::Abi, SM_NO_CMA, &[]),
+    program("openmpi-ucx", Family::OpenMpi, Suite::Abi, UCX, &[]),
+    program("openmpi-ucx-posix", Family::OpenMpi, Suite::Abi, UCX, UCX_POSIX),
+    program("mpich", Family::Mpich, Suite::Abi, &[], &[]),
+    program("intel", Family::Intel, Suite::Abi, &[], &[("I_MPI_FABRICS", "shm")]),
+    program(
+        "intel-avx512",
+        Family::Intel,
+        Suite::Abi,
+        &[],
+        &[("I_MPI_FABRICS", "shm"), ("I_MPI_SHM", "clx_avx512")],
+    ),
+    program("ours", Family::Ours, Suite::AbiFour, &["--mca", "btl", "shm,self"], &[]),
+    program("openmpi-sm", Family::OpenMpi, Suite::AbiFour, SM, &[]),
+    program("openmpi-ucx-posix", Family::OpenMpi, Suite::AbiFour, UCX, UCX_POSIX),
+    Program {
+        name: "mpich",
+        family: Family::Mpich,
+        suite: Suite::AbiFour,
+        args: &[],
+        env: &[("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")],
+        at_most_iterations: 10,
+    },
+    program(
+        "intel-yield",
+        Family::Intel,
+        Suite::AbiFour,
+        &[],
+        &[("I_MPI_FABRICS", "shm"), ("I_MPI_PIN", "1"), ("I_MPI_THREAD_YIELD", "2")],
+    ),
+    program("ours", Family::Ours, Suite::Start2, &["--mca", "btl", "shm,self"], &[]),
+    program("openmpi-sm", Family::OpenMpi, Suite::Start2, SM, &[]),
+    program("mpich", Family::Mpich, Suite::Start2, &[], &[]),
+    program("intel", Family::Intel, Suite::Start2, &[], &[("I_MPI_FABRICS", "shm")]),
+    program("ours", Family::Ours, Suite::Start16, &["--mca", "btl", "shm,self"], &[]),
+    program("openmpi-sm", Family::OpenMpi, Suite::Start16, SM, &[]),
+    program("mpich", Family::Mpich, Suite::Start16, &[], &[("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")]),
+    program(
+        "intel-yield",
+        Family::Intel,
+        Suite::Start16,
+        &[],
+        &[("I_MPI_FABRICS", "shm"), ("I_MPI_PIN", "1"), ("I_MPI_THREAD_YIELD", "2")],
+    ),
 ];
 
 /// Variables with these prefixes are settings: they come from the table or not at all.
@@ -200,17 +247,17 @@ pub struct Places {
 }
 
 impl Places {
-    /// Where the benchmark program of a family is.
+    /// Where the C program of a family is.
     pub fn bench(&self, family: Family) -> PathBuf {
-        match family {
-            Family::Ours => self.target.join("release/iw-mpibench"),
-            peer => self.target.join(format!("peers/mpibench-{}", peer.folder())),
-        }
+        self.target.join(format!("peers/mpibench-{}", family.folder()))
     }
 
-    /// A file of a peer's installation.
+    /// A file of a family's installation; ours is made by `ci/install`.
     pub fn installed(&self, family: Family, path: &str) -> PathBuf {
-        self.venv.join(family.folder()).join(path)
+        match family {
+            Family::Ours => self.target.join("prefix").join(path),
+            _ => self.venv.join(family.folder()).join(path),
+        }
     }
 
     /// The launcher of a family.
@@ -226,7 +273,7 @@ impl Places {
 fn binding(family: Family, suite: Suite) -> &'static [&'static str] {
     match (family, suite) {
         (Family::Ours, _) => &["--bind-to", "core"],
-        (Family::OpenMpi, Suite::Four) => &[
+        (Family::OpenMpi, suite) if suite.is_crowded() => &[
             "--map-by",
             "core:oversubscribe",
             "--bind-to",
@@ -236,7 +283,8 @@ fn binding(family: Family, suite: Suite) -> &'static [&'static str] {
             "1",
         ],
         (Family::OpenMpi, _) => &["--map-by", "core", "--bind-to", "core"],
-        (Family::Mpich, Suite::Four) | (Family::Intel, _) => &[],
+        (Family::Mpich, suite) if suite.is_crowded() => &[],
+        (Family::Intel, _) => &[],
         (Family::Mpich, _) => &["-bind-to", "core"],
     }
 }
@@ -285,8 +333,16 @@ impl Program {
         command.envs(self.env.iter().copied());
         command.arg("-n").arg(self.suite.ranks().to_string());
         command.args(binding(self.family, self.suite)).args(self.args);
-        command.arg(places.bench(self.family)).args(bench_args);
+        command.arg(self.bench(places)).args(bench_args);
         command
+    }
+
+    /// Its benchmark program: Rust for ours where the row is not about C.
+    fn bench(&self, places: &Places) -> PathBuf {
+        match self.family {
+            Family::Ours if !self.suite.is_c() => places.target.join("release/iw-mpibench"),
+            family => places.bench(family),
+        }
     }
 
     /// Says why this program cannot be started, if it cannot.
@@ -299,12 +355,11 @@ impl Program {
             };
             return Some(format!("its launcher is not there ({how})"));
         }
-        (!places.bench(self.family).exists())
-            .then(|| "its benchmark program was not built".to_owned())
+        (!self.bench(places).exists()).then(|| "its benchmark program was not built".to_owned())
     }
 }
 
-/// The command that builds `mpibench.c` for a peer, or `None` if it is there and newer than its source.
+/// The command that builds `mpibench.c` for a family, or `None` if it is there and newer than its source.
 pub fn build_command(family: Family, places: &Places) -> Option<Command> {
     let source = places.source.join("mpibench.c");
     let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
@@ -329,7 +384,15 @@ mod tests {
     use crate::rows::Suite;
     use std::collections::HashSet;
 
-    const SUITES: [Suite; 3] = [Suite::Shm, Suite::Tcp, Suite::Four];
+    const SUITES: [Suite; 7] = [
+        Suite::Shm,
+        Suite::Tcp,
+        Suite::Four,
+        Suite::Abi,
+        Suite::AbiFour,
+        Suite::Start2,
+        Suite::Start16,
+    ];
 
     #[test]
     fn every_suite_has_ours_and_every_peer() {

@@ -191,6 +191,10 @@ fn suite_name(suite: Suite) -> &'static str {
         Suite::Shm => "shm, 2 ranks",
         Suite::Tcp => "tcp, 2 ranks",
         Suite::Four => "shm, 4 ranks",
+        Suite::Abi => "C, shm, 2 ranks",
+        Suite::AbiFour => "C, shm, 4 ranks",
+        Suite::Start2 => "start, 2 ranks",
+        Suite::Start16 => "start, 16 ranks",
     }
 }
 
@@ -200,6 +204,10 @@ pub fn full_name(program: &Program) -> String {
         Suite::Shm => "shm",
         Suite::Tcp => "tcp",
         Suite::Four => "exchange4",
+        Suite::Abi => "abi",
+        Suite::AbiFour => "abi4",
+        Suite::Start2 => "start2",
+        Suite::Start16 => "start16",
     };
     let kind = if program.family == Family::Ours { "ours" } else { program.name };
     format!("{kind} ({suite})")

@@ -11,11 +11,38 @@ pub enum Suite {
     Tcp,
     /// Four ranks over shared memory, whatever the number of cores.
     Four,
+    /// Two bound ranks over shared memory, everybody through C: ours with the standard ABI.
+    Abi,
+    /// Four ranks over shared memory, through C.
+    AbiFour,
+    /// The start of two ranks, through C.
+    Start2,
+    /// The start of 16 ranks, through C.
+    Start16,
 }
 
 impl Suite {
     pub fn ranks(self) -> usize {
-        if self == Self::Four { 4 } else { 2 }
+        match self {
+            Self::Shm | Self::Tcp | Self::Abi | Self::Start2 => 2,
+            Self::Four | Self::AbiFour => 4,
+            Self::Start16 => 16,
+        }
+    }
+
+    /// Whether ours runs the C program, too.
+    pub fn is_c(self) -> bool {
+        matches!(self, Self::Abi | Self::AbiFour | Self::Start2 | Self::Start16)
+    }
+
+    /// Whether there may be more ranks than cores.
+    pub fn is_crowded(self) -> bool {
+        self.ranks() > 2
+    }
+
+    /// Whether it is about starting: one figure a launch, whatever the cores are.
+    pub fn is_start(self) -> bool {
+        matches!(self, Self::Start2 | Self::Start16)
     }
 }
 
@@ -90,6 +117,24 @@ pub const ROWS: &[Row] = &[
     row("tcp_bw_1MiB", Suite::Tcp, Test::Bw, 1 << 20, 3, Goal::AtLeast(1.0)),
     row("exchange4_8B", Suite::Four, Test::Exchange, 8, 400, Goal::AtMost(1.2)),
     row("exchange4_64KiB", Suite::Four, Test::Exchange, 64 << 10, 100, Goal::AtMost(1.2)),
+    row("abi_latency_8B", Suite::Abi, Test::Latency, 8, 10_000, Goal::AtMost(1.0)),
+    row("abi_bw_64KiB", Suite::Abi, Test::Bw, 64 << 10, 30, Goal::AtLeast(1.0)),
+    row("abi_bibw_64KiB", Suite::Abi, Test::Bibw, 64 << 10, 20, Goal::AtLeast(1.0)),
+    row("abi_rate_8B", Suite::Abi, Test::MbwMr, 8, 1000, Goal::AtLeast(1.0)),
+    row("abi_barrier", Suite::Abi, Test::Barrier, 0, 8000, Goal::AtMost(1.0)),
+    row("abi_bcast_8B", Suite::Abi, Test::Bcast, 8, 8000, Goal::AtMost(1.0)),
+    row("abi_bcast_64KiB", Suite::Abi, Test::Bcast, 64 << 10, 400, Goal::AtMost(1.0)),
+    row("abi_allreduce_8B", Suite::Abi, Test::Allreduce, 8, 8000, Goal::AtMost(1.0)),
+    row("abi_allreduce_64KiB", Suite::Abi, Test::Allreduce, 64 << 10, 300, Goal::AtMost(1.0)),
+    row("abi_alltoall_8B", Suite::Abi, Test::Alltoall, 8, 8000, Goal::AtMost(1.0)),
+    row("abi_alltoall_64KiB", Suite::Abi, Test::Alltoall, 64 << 10, 300, Goal::AtMost(1.0)),
+    row("abi_vector_64KiB", Suite::Abi, Test::Vector, 64 << 10, 300, Goal::AtMost(1.0)),
+    row("abi4_barrier", Suite::AbiFour, Test::Barrier, 0, 400, Goal::AtMost(1.0)),
+    row("abi4_allreduce_8B", Suite::AbiFour, Test::Allreduce, 8, 400, Goal::AtMost(1.0)),
+    row("start2", Suite::Start2, Test::Startup, 0, 1, Goal::AtMost(1.0)),
+    row("memory2", Suite::Start2, Test::Memory, 0, 1, Goal::AtMost(1.0)),
+    row("start16", Suite::Start16, Test::Startup, 0, 1, Goal::AtMost(1.0)),
+    row("memory16", Suite::Start16, Test::Memory, 0, 1, Goal::AtMost(1.0)),
 ];
 
 /// A value of `test` as it is printed: short, with the unit people use.
@@ -97,7 +142,9 @@ pub fn show(test: Test, value: f64) -> String {
     let (value, unit) = match test {
         Test::Bw | Test::Bibw => (value / 1e3, "GB/s"),
         Test::MbwMr => (value / 1e6, "M/s"),
-        Test::Latency | Test::MultiLat | Test::Exchange => (value, "us"),
+        Test::Startup => (value, "ms"),
+        Test::Memory => (value, "MiB"),
+        _ => (value, "us"),
     };
     match value {
         v if v < 10.0 => format!("{v:.3}{unit}"),
