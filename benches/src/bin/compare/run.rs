@@ -167,6 +167,9 @@ fn spec(program: &Program, row: usize) -> Spec {
 
 /// Whether `runner` has too few blocks in the kind that `row` would be judged by.
 fn is_short(row: usize, runner: &Runner, runners: &[Runner], samples: &Samples) -> bool {
+    if runner.program.suite.is_start() {
+        return false;
+    }
     let running = runners.iter().filter(|other| other.is_in() && other.rows.contains(&row));
     let names: Vec<&'static str> = running.map(|other| other.program.name).collect();
     let kind = samples.fairest_kind(row, &names);
