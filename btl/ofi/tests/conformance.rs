@@ -9,7 +9,6 @@ use support::{DEBIAN, V1_22, V2_5};
 providers! {
     tcp_rxm_1_17: DEBIAN, "tcp;ofi_rxm";
     net_1_17: DEBIAN, "net";
-    sockets_1_17: DEBIAN, "sockets";
     tcp_1_22: V1_22, "tcp";
     tcp_rxm_1_22: V1_22, "tcp;ofi_rxm";
     tcp_2_5: V2_5, "tcp";

@@ -21,9 +21,8 @@ const WATCHDOG: Duration = Duration::from_secs(40);
 const LONG: usize = 8 << 20;
 
 /// Whom each test is run for.
-const WAYS: [(&str, &str, &str); 5] = [
+const WAYS: [(&str, &str, &str); 4] = [
     ("tcp_rxm_1_17", DEBIAN, "tcp;ofi_rxm"),
-    ("sockets_1_17", DEBIAN, "sockets"),
     ("tcp_1_22", V1_22, "tcp"),
     ("tcp_rxm_1_22", V1_22, "tcp;ofi_rxm"),
     ("tcp_2_5", V2_5, "tcp"),
