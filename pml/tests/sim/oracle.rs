@@ -153,9 +153,28 @@ impl Oracle {
         if message.revoked {
             return Err(format!("{message:?} was received although its sender was told otherwise"));
         }
+        // Messages that are too short to name themselves cannot be told apart, and an earlier one may be over later (a full
+        // receiver had it announced first): which receive took which is what order demands, if it can be had at all.
+        let unnamed = bytes.len() < STAMP;
+        let mut alike: Vec<MessageNumber> = match unnamed {
+            true => stream
+                .iter()
+                .copied()
+                .filter(|other| fits(&other) && self.messages[*other as usize].taken_by.is_some())
+                .collect(),
+            false => Vec::new(),
+        };
         self.messages[number as usize].taken_by = Some(receive);
-        self.receives[receive as usize].fate = Fate::Took(number);
-        self.in_order(number, receive)
+        alike.push(number);
+        alike.sort_unstable();
+        let mut takers: Vec<ReceiveNumber> =
+            alike.iter().filter_map(|number| self.messages[*number as usize].taken_by).collect();
+        takers.sort_unstable();
+        for (number, taker) in alike.iter().zip(&takers) {
+            self.messages[*number as usize].taken_by = Some(*taker);
+            self.receives[*taker as usize].fate = Fate::Took(*number);
+        }
+        alike.iter().zip(&takers).try_for_each(|(number, taker)| self.in_order(*number, *taker))
     }
 
     /// Law 6 among what was taken so far: no message of the same sender that was sent before, and that `receive` would
