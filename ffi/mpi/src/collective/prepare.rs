@@ -55,6 +55,23 @@ fn in_place(there: &Comm, buf: *const c_void, allowed: bool) -> Result<bool> {
     Err(fail(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed here"))
 }
 
+/// This process's own block in a rooted operation.
+struct Own {
+    is_root: bool,
+    /// It is where it belongs already.
+    in_place: bool,
+    /// It goes to the root, or comes from it.
+    moves: bool,
+}
+
+/// What becomes of the own block, whose buffer says whether the operation is in place.
+fn own(there: &Comm, part: Part, buf: *const c_void) -> Result<Own> {
+    let is_root = part == Part::Root;
+    let in_place = part != Part::Idle && in_place(there, buf, is_root)?;
+    let moves = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    Ok(Own { is_root, in_place, moves })
+}
+
 /// What is received cannot be what is sent.
 pub(super) fn distinct(
     sendbuf: *const c_void,
@@ -146,9 +163,7 @@ pub unsafe fn gather(
     rank: c_int,
 ) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let is_root = part == Part::Root;
-    let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;
-    let sends = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    let Own { is_root, in_place, moves: sends } = own(there, part, sendbuf)?;
     // SAFETY: the caller's buffers.
     unsafe {
         let send = if sends {
@@ -182,9 +197,7 @@ pub unsafe fn gatherv(
     rank: c_int,
 ) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let is_root = part == Part::Root;
-    let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;
-    let sends = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    let Own { is_root, in_place, moves: sends } = own(there, part, sendbuf)?;
     // SAFETY: the caller's buffers and arrays.
     unsafe {
         let send = if sends {
@@ -217,9 +230,7 @@ pub unsafe fn scatter(
     rank: c_int,
 ) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let is_root = part == Part::Root;
-    let in_place = part != Part::Idle && in_place(there, recvbuf, is_root)?;
-    let receives = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    let Own { is_root, in_place, moves: receives } = own(there, part, recvbuf)?;
     // SAFETY: the caller's buffers.
     unsafe {
         let recv = if receives {
@@ -253,9 +264,7 @@ pub unsafe fn scatterv(
     rank: c_int,
 ) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let is_root = part == Part::Root;
-    let in_place = part != Part::Idle && in_place(there, recvbuf, is_root)?;
-    let receives = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    let Own { is_root, in_place, moves: receives } = own(there, part, recvbuf)?;
     // SAFETY: the caller's buffers and arrays.
     unsafe {
         let recv = if receives {
@@ -489,9 +498,7 @@ pub unsafe fn reduce(
     };
     let count = if part == Part::Idle { 0 } else { count };
     let elements = combination.on(count)?;
-    let is_root = part == Part::Root;
-    let in_place = part != Part::Idle && in_place(there, sendbuf, is_root)?;
-    let sends = !in_place && (part == Part::Leaf || is_root && there.remote.is_none());
+    let Own { is_root, in_place, moves: sends } = own(there, part, sendbuf)?;
     // SAFETY: the caller's buffers.
     unsafe {
         let send = if sends {

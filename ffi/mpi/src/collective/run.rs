@@ -52,28 +52,22 @@ pub fn blocking(
         let memory = unsafe { prepared.memory() };
         inside.engine.collective(there.core, &prepared.call, memory, prepared.reduction.as_ref())?
     };
+    let mut over = false;
     let ended = process::wait(|inside| {
         let clock = inside.engine.clock();
-        collective.poll(&mut inside.engine, clock).map(|ended| ended.map_err(Fail::from))
+        let ended = collective.poll(&mut inside.engine, clock)?;
+        over = true;
+        Some(ended.map_err(Fail::from))
     });
-    match ended {
-        Ok(()) => {
-            prepared.land();
-            Ok(())
-        }
-        Err(error) => {
-            if collective_is_open(&error) {
-                // Nobody drives the engine any more, but it may still have the memory.
-                std::mem::forget(prepared);
-            }
-            Err(error)
-        }
+    if !over {
+        // The wait was given up: this process was excluded, or the library is broken. Messages may still use the memory (law 2).
+        std::mem::forget(prepared);
+        return ended;
     }
-}
-
-/// Whether the wait was given up before the operation was over: this process was excluded, or the library is broken.
-fn collective_is_open(error: &Fail) -> bool {
-    error.code() == MPI_ERR_INTERN || error.code() == MPI_ERR_OTHER
+    if ended.is_ok() {
+        prepared.land();
+    }
+    ended
 }
 
 /// Begins, and gives a request.
