@@ -318,6 +318,22 @@ fn ip(words: &str) -> Result<(), String> {
     output.status.success().then_some(()).ok_or_else(error)
 }
 
+/// Waits until `ip SHOW` calls the interface up: its carrier is told of some time after the command that raised it, and
+/// until then nobody uses its addresses.
+fn wait_up(show: &str) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let output = Command::new("ip").args(show.split(' ')).output();
+        let text = output.map_err(|error| format!("ip: {error}"))?.stdout;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if text.contains("state UP") {
+            return Ok(());
+        }
+        assert!(Instant::now() < deadline, "ip {show}: no carrier: {text}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 impl Hosts {
     fn make() -> Result<Hosts, String> {
         let id = std::process::id();
@@ -334,6 +350,10 @@ impl Hosts {
             ip(&format!("-n iwd{tag}-{host} link set eth0 up"))?;
             ip(&format!("-n iwd{tag}-{host} link set lo up"))?;
         }
+        for host in 0..2 {
+            wait_up(&format!("-n iwd{tag}-{host} link show dev eth0"))?;
+        }
+        wait_up(&format!("link show dev iwd{tag}"))?;
         Ok(hosts)
     }
 }

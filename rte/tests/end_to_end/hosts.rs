@@ -3,8 +3,13 @@
 use crate::support::{Job, Outcome, probe, send, wait_gone};
 use rustix::process::Signal;
 use std::ffi::OsStr;
+use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The kernel's worker that tells of carriers may run late; after this something else is wrong.
+const CARRIER: Duration = Duration::from_secs(60);
 
 /// Two hosts and the network between them and us; gone when dropped.
 struct Hosts {
@@ -22,17 +27,36 @@ fn ip(args: &str) -> Result<(), String> {
     }
 }
 
+/// Waits until `ip SHOW` calls the interface up. Its carrier is told of some time after the command that raised it returned,
+/// and until then neither the launcher nor a rank uses its addresses.
+fn wait_up(show: &str) -> Result<(), String> {
+    let deadline = Instant::now() + CARRIER;
+    loop {
+        let output = Command::new("ip").args(show.split_whitespace()).output();
+        let text = output.map_err(|error| format!("ip: {error}"))?.stdout;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        if text.contains("state UP") {
+            return Ok(());
+        }
+        assert!(Instant::now() < deadline, "ip {show}: no carrier: {text}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 impl Hosts {
     /// Makes `count` hosts, or says why this machine does not let us.
     fn make(count: u32) -> Result<Hosts, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Interface names have 15 bytes; a network of its own for each process and test.
+        // Interface names have 15 bytes. A network of its own for each process and test: one of the 2^20 of six addresses in
+        // 10.128.0.0/9, so that tests that run at the same time do not share one, whatever processes were begun between them.
         let unique = std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed) % 8;
         let tag = format!("{:x}", unique % 0xff_ffff);
-        let network = format!("10.{}.{}", 128 + unique / 256 % 100, unique % 256);
+        let network = 0x0a80_0000 + unique % (1 << 20) * 8;
+        let address = |host: u32| format!("{}/29", Ipv4Addr::from_bits(network + host));
+        assert!(count < 6, "the network has six addresses");
         let mut hosts = Hosts { names: Vec::new(), links: Vec::new(), bridge: format!("iwb{tag}") };
         ip(&format!("link add {} type bridge", hosts.bridge))?;
-        ip(&format!("addr add {network}.254/24 dev {}", hosts.bridge))?;
+        ip(&format!("addr add {} dev {}", address(6), hosts.bridge))?;
         ip(&format!("link set {} up", hosts.bridge))?;
         for index in 0..count {
             let (name, link) = (format!("iwn{tag}-{index}"), format!("iwv{tag}{index}"));
@@ -41,10 +65,14 @@ impl Hosts {
             ip(&format!("link add {link} type veth peer name eth0 netns {name}"))?;
             hosts.links.push(link.clone());
             ip(&format!("link set {link} master {} up", hosts.bridge))?;
-            ip(&format!("-n {name} addr add {network}.{}/24 dev eth0", index + 1))?;
+            ip(&format!("-n {name} addr add {} dev eth0", address(index + 1)))?;
             ip(&format!("-n {name} link set eth0 up"))?;
             ip(&format!("-n {name} link set lo up"))?;
         }
+        for name in &hosts.names {
+            wait_up(&format!("-n {name} link show dev eth0"))?;
+        }
+        wait_up(&format!("link show dev {}", hosts.bridge))?;
         Ok(hosts)
     }
 
@@ -201,7 +229,7 @@ fn a_job_that_was_stopped_and_continued_loses_no_host() {
     job.expect("pid 1");
     // The launcher alone, for longer than it waits for a host.
     job.signal(Signal::STOP);
-    std::thread::sleep(std::time::Duration::from_millis(3_500));
+    std::thread::sleep(Duration::from_millis(3_500));
     job.signal(Signal::CONT);
     let outcome = job.outcome();
     assert_code(&outcome, 0);
@@ -270,14 +298,14 @@ fn one_host_that_cannot_be_reached_ends_the_daemons_of_the_others() {
     assert!(outcome.err.contains("host iw-no-such-host"), "{outcome:?}");
     assert_eq!(outcome.count("ran"), 0);
     // Nothing of the job is left in the namespace.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let pids =
             Command::new("ip").args(["netns", "pids", &hosts.names[0]]).output().expect("ip");
         if pids.stdout.is_empty() {
             return;
         }
-        assert!(std::time::Instant::now() < deadline, "{pids:?}");
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(Instant::now() < deadline, "{pids:?}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
