@@ -38,6 +38,7 @@ fn installed() -> &'static PathBuf {
     })
 }
 
+/// A program of this folder, compiled: what is compiled with different flags is a program of its own.
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let source = root().join(format!("ffi/mpi/tests/c/{name}.c"));
     let folder = installed().with_file_name("mpi-programs");
@@ -99,8 +100,8 @@ fn ours(program: &Path, ranks: u32, environment: &[(&str, &str)]) -> Output {
 }
 
 /// Runs a chapter's program, and compares with the other library.
-fn chapter(name: &str, ranks: u32) {
-    let program = compile(name, &["-lm"]);
+fn chapter(name: &str, flags: &[&str], ranks: u32) {
+    let program = compile(name, flags);
     let output = ours(&program, ranks, &[]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -118,12 +119,16 @@ fn chapter(name: &str, ranks: u32) {
 }
 
 macro_rules! chapters {
-    ($($test:ident: $name:literal on $ranks:literal;)*) => {$(
+    ($($test:ident: $name:literal $($flag:literal)* on $ranks:literal;)*) => {$(
         #[test]
         fn $test() {
-            chapter($name, $ranks);
+            chapter($name, &[$($flag,)* "-lm"], $ranks);
         }
-    )*};
+    )*
+
+    /// What is compiled: programs and flags.
+    const PROGRAMS: &[(&str, &[&str])] = &[$(($name, &[$($flag),*]),)*];
+    };
 }
 
 chapters! {
@@ -139,6 +144,16 @@ chapters! {
     strided_messages_2: "datatype_messages" on 2;
     parts_2: "parts" on 2;
     parts_4: "parts" on 4;
+    large_point_to_point_2: "p2p" "-DLARGE" on 2;
+    large_collectives_2: "collective" "-DLARGE" on 2;
+    large_collectives_4: "collective" "-DLARGE" on 4;
+    large_topologies_4: "topology" "-DLARGE" on 4;
+    between_groups_1: "between" on 1;
+    between_groups_4: "between" on 4;
+    environment_1: "environment" on 1;
+    environment_3: "environment" on 3;
+    tool_interface_1: "tool" on 1;
+    tool_interface_2: "tool" on 2;
 }
 
 /// A member dies in the middle.
@@ -195,4 +210,63 @@ fn tools_interpose() {
     assert!(said.contains("profiler: ") && !said.contains("profiler: 0 "), "{said}");
     std::fs::remove_file(program).expect("it was just made");
     std::fs::remove_file(tool).expect("it was just made");
+}
+
+/// Fortran's handles and the names that MPI 3.0 removed: the other library has neither.
+#[test]
+fn fortran_and_removed_names() {
+    let program = compile("fortran", &[]);
+    for ranks in [1, 2] {
+        let output = ours(&program, ranks, &[]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(" 0 wrong"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{said}");
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
+/// `MPI_Abort` ends every rank, with the code it was given.
+#[test]
+fn abort_ends_the_job() {
+    let program = compile("abort", &[]);
+    let output = ours(&program, 3, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(42), "{said}");
+    assert!(said.contains("MPI_Abort on MPI_COMM_WORLD with code 42"), "{said}");
+    std::fs::remove_file(program).expect("it was just made");
+}
+
+/// Every function that is done is called by a program of `tests/c`: the programs' undefined symbols say by which.
+#[test]
+fn every_function_has_a_test() {
+    let text = std::fs::read_to_string(root().join("docs/conformance.md"));
+    let text = text.expect("docs/conformance.md is there");
+    let mut done = true;
+    let mut functions = Vec::new();
+    for line in text.lines() {
+        match line {
+            "Done:" => done = true,
+            "Not done:" => done = false,
+            _ if done && line.starts_with("- `MPI") => {
+                let mut names = line.split('`').skip(1).step_by(2);
+                let name = names.next().expect("a line of the list names a function");
+                functions.push(name.to_owned());
+                functions.extend(names.map(|suffix| format!("{name}{suffix}")));
+            }
+            _ => {}
+        }
+    }
+    assert!(functions.len() > 500, "the list of functions was not understood: {functions:?}");
+    let more: [(&str, &[&str]); 3] = [("ulfm", &[]), ("fortran", &[]), ("abort", &[])];
+    let mut called = std::collections::HashSet::new();
+    for &(name, flags) in PROGRAMS.iter().chain(&more) {
+        let program = compile(name, &[flags, &["-lm"]].concat());
+        let symbols = Command::new("nm").args(["-D", "--undefined-only"]).arg(&program).output();
+        let symbols = symbols.expect("nm runs: it comes with the linker").stdout;
+        let symbols = String::from_utf8(symbols).expect("symbols are ASCII");
+        called.extend(symbols.split_whitespace().map(str::to_owned));
+        std::fs::remove_file(program).expect("it was just made");
+    }
+    let without: Vec<_> = functions.iter().filter(|name| !called.contains(*name)).collect();
+    assert!(without.is_empty(), "no program of tests/c calls {without:?}");
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "large.h"
 
 static int rank, size, checks, wrong;
 

@@ -2,9 +2,11 @@
 #include "check.h"
 
 enum { MOST = 64 };
-static int in[MOST * MOST], out[MOST * MOST], counts[MOST], displs[MOST];
+static int in[MOST * MOST], out[MOST * MOST];
+static COUNT counts[MOST];
+static DISPL displs[MOST];
 
-static void non_commutative(void *a, void *b, int *n, MPI_Datatype *type) {
+static void non_commutative(void *a, void *b, COUNT *n, MPI_Datatype *type) {
   /* 2 x 2 matrices of integers, row by row: b = a * b */
   (void)type;
   for (int i = 0; i + 3 < *n; i += 4) {
@@ -62,7 +64,7 @@ static void all(int form) {
   { MPI_Request r; if (form == 0) OK(MPI_Alltoall(in, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD)); else if (form == 1) { OK(MPI_Ialltoall(in, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD, &r)); finish_request(&r, 0); } else { OK(MPI_Alltoall_init(in, 1, MPI_INT, out, 1, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL, &r)); finish_request(&r, 1); } }
   for (i = 0; i < n; i++) CHECK(out[i] == 100 * i + rank);
 
-  { int ones[MOST], at[MOST], bytes[MOST]; MPI_Datatype types[MOST]; MPI_Request r;
+  { COUNT ones[MOST]; DISPL at[MOST], bytes[MOST]; MPI_Datatype types[MOST]; MPI_Request r;
     for (i = 0; i < n; i++) { ones[i] = 1; at[i] = n - 1 - i; bytes[i] = 4 * at[i]; types[i] = MPI_INT; in[at[i]] = 100 * rank + i; }
     if (form == 0) OK(MPI_Alltoallv(in, ones, at, MPI_INT, out, ones, at, MPI_INT, MPI_COMM_WORLD)); else if (form == 1) { OK(MPI_Ialltoallv(in, ones, at, MPI_INT, out, ones, at, MPI_INT, MPI_COMM_WORLD, &r)); finish_request(&r, 0); } else { OK(MPI_Alltoallv_init(in, ones, at, MPI_INT, out, ones, at, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL, &r)); finish_request(&r, 1); }
     for (i = 0; i < n; i++) CHECK(out[at[i]] == 100 * i + rank);

@@ -2,19 +2,20 @@
 #include "check.h"
 
 static void modes(int other) {
-  int (*sends[])(const void *, int, MPI_Datatype, int, int, MPI_Comm) = {MPI_Send, MPI_Ssend, MPI_Bsend};
-  int (*isends[])(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) = {MPI_Isend, MPI_Issend, MPI_Ibsend};
-  int (*inits[])(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) = {MPI_Send_init, MPI_Ssend_init, MPI_Bsend_init};
+  int (*sends[])(const void *, COUNT, MPI_Datatype, int, int, MPI_Comm) = {MPI_Send, MPI_Ssend, MPI_Bsend};
+  int (*isends[])(const void *, COUNT, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) = {MPI_Isend, MPI_Issend, MPI_Ibsend};
+  int (*inits[])(const void *, COUNT, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) = {MPI_Send_init, MPI_Ssend_init, MPI_Bsend_init};
   static char buffer[1 << 20];
   void *detached;
-  int length, i, round;
+  COUNT length;
+  int i, round;
   OK(MPI_Buffer_attach(buffer, sizeof buffer));
   CHECK(MPI_Buffer_attach(buffer, sizeof buffer) != MPI_SUCCESS);
   for (i = 0; i < 3; i++) {
     double out[3] = {1.5 * rank, i, 7}, in[3] = {0};
     MPI_Request request;
     MPI_Status status;
-    int count;
+    COUNT count;
     if (rank == 0) {
       OK(sends[i](out, 3, MPI_DOUBLE, other, 10 + i, MPI_COMM_WORLD));
       OK(isends[i](out, 3, MPI_DOUBLE, other, 20 + i, MPI_COMM_WORLD, &request));
@@ -48,6 +49,7 @@ static void modes(int other) {
     }
   }
   OK(MPI_Buffer_flush());
+  { MPI_Request flushed; OK(MPI_Buffer_iflush(&flushed)); OK(MPI_Wait(&flushed, MPI_STATUS_IGNORE)); }
   OK(MPI_Buffer_detach(&detached, &length));
   CHECK(detached == buffer && length == sizeof buffer);
   if (rank == 1) { /* ready mode: the receive is posted before the word that it is */
@@ -64,8 +66,105 @@ static void modes(int other) {
   }
 }
 
+static void ready_later(int other) {
+  int in[3] = {0}, out[3] = {71, 72, 73}, word = 1, i;
+  MPI_Request requests[3];
+  if (rank == 1) {
+    for (i = 0; i < 3; i++) OK(MPI_Irecv(&in[i], 1, MPI_INT, other, 42 + i, MPI_COMM_WORLD, &requests[i]));
+    OK(MPI_Send(&word, 1, MPI_INT, other, 41, MPI_COMM_WORLD));
+    OK(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
+    CHECK(in[0] == 71 && in[1] == 72 && in[2] == 73);
+  } else {
+    OK(MPI_Rsend_init(&out[1], 1, MPI_INT, other, 43, MPI_COMM_WORLD, &requests[1]));
+    OK(MPI_Recv(&word, 1, MPI_INT, other, 41, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    OK(MPI_Irsend(&out[0], 1, MPI_INT, other, 42, MPI_COMM_WORLD, &requests[0]));
+    OK(MPI_Start(&requests[1]));
+    OK(MPI_Irsend(&out[2], 1, MPI_INT, other, 44, MPI_COMM_WORLD, &requests[2]));
+    OK(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
+    CHECK(requests[0] == MPI_REQUEST_NULL && requests[1] != MPI_REQUEST_NULL);
+    OK(MPI_Request_free(&requests[1]));
+  }
+}
+
+/* A look at requests that ends none of them. */
+static void looks(int other) {
+  enum { N = 3 };
+  int in[N] = {0}, out[N] = {81, 82, 83}, word = 1, i, flag, index, done, indices[N], error;
+  MPI_Request requests[N];
+  MPI_Status statuses[N];
+  if (rank == 0) {
+    OK(MPI_Recv(&word, 1, MPI_INT, other, 90, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    for (i = 0; i < N; i++) OK(MPI_Send(&out[i], 1, MPI_INT, other, 91 + i, MPI_COMM_WORLD));
+    return;
+  }
+  for (i = 0; i < N; i++) OK(MPI_Irecv(&in[i], 1, MPI_INT, other, 91 + i, MPI_COMM_WORLD, &requests[i]));
+  OK(MPI_Request_get_status_all(N, requests, &flag, statuses));
+  CHECK(!flag);
+  OK(MPI_Request_get_status_any(N, requests, &index, &flag, statuses));
+  CHECK(!flag && index == MPI_UNDEFINED);
+  OK(MPI_Request_get_status_some(N, requests, &done, indices, statuses));
+  CHECK(done == 0);
+  OK(MPI_Send(&word, 1, MPI_INT, other, 90, MPI_COMM_WORLD));
+  for (flag = 0; !flag;) OK(MPI_Request_get_status_all(N, requests, &flag, statuses));
+  for (i = 0; i < N; i++) CHECK(statuses[i].MPI_TAG == 91 + i && in[i] == 81 + i && requests[i] != MPI_REQUEST_NULL);
+  OK(MPI_Request_get_status_any(N, requests, &index, &flag, statuses));
+  CHECK(flag && index == 0 && statuses[0].MPI_TAG == 91);
+  OK(MPI_Request_get_status_some(N, requests, &done, indices, statuses));
+  CHECK(done == N && indices[2] == 2 && statuses[2].MPI_TAG == 93);
+  OK(MPI_Status_get_source(&statuses[1], &i));
+  CHECK(i == other);
+  OK(MPI_Status_get_tag(&statuses[1], &i));
+  CHECK(i == 92);
+  OK(MPI_Status_set_source(&statuses[1], 5));
+  OK(MPI_Status_set_tag(&statuses[1], 6));
+  OK(MPI_Status_set_error(&statuses[1], MPI_ERR_OTHER));
+  OK(MPI_Status_get_error(&statuses[1], &error));
+  CHECK(statuses[1].MPI_SOURCE == 5 && statuses[1].MPI_TAG == 6 && error == MPI_ERR_OTHER);
+  OK(MPI_Waitall(N, requests, MPI_STATUSES_IGNORE));
+}
+
+/* Buffers of a communicator and of a session, for buffered sends over them. */
+static void buffers(int other) {
+  static char room[2][4096 + MPI_BSEND_OVERHEAD];
+  MPI_Request request;
+  MPI_Session session;
+  MPI_Group both;
+  MPI_Comm pair, from_session;
+  void *detached;
+  COUNT length;
+  int out[2] = {rank, 7}, in[2];
+  OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
+  OK(MPI_Session_attach_buffer(session, room[1], sizeof room[1]));
+  OK(MPI_Group_from_session_pset(session, "mpi://WORLD", &both));
+  { MPI_Group world = both; int two[2] = {0, 1}; OK(MPI_Group_incl(world, 2, two, &both)); OK(MPI_Group_free(&world)); }
+  OK(MPI_Comm_create_from_group(both, "tests/p2p/buffers", MPI_INFO_NULL, MPI_ERRORS_RETURN, &from_session));
+  OK(MPI_Group_free(&both));
+  OK(MPI_Comm_dup(from_session, &pair));
+  OK(MPI_Comm_attach_buffer(pair, room[0], sizeof room[0]));
+  for (int i = 0; i < 2; i++) {
+    MPI_Comm comm = i ? from_session : pair;
+    OK(MPI_Bsend(out, 2, MPI_INT, other, 3, comm));
+    OK(MPI_Recv(in, 2, MPI_INT, other, 3, comm, MPI_STATUS_IGNORE));
+    CHECK(in[0] == other && in[1] == 7);
+  }
+  OK(MPI_Comm_flush_buffer(pair));
+  OK(MPI_Comm_iflush_buffer(pair, &request));
+  OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  OK(MPI_Comm_detach_buffer(pair, &detached, &length));
+  CHECK(detached == room[0] && length == sizeof room[0]);
+  OK(MPI_Session_flush_buffer(session));
+  OK(MPI_Session_iflush_buffer(session, &request));
+  OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  OK(MPI_Session_detach_buffer(session, &detached, &length));
+  CHECK(detached == room[1] && length == sizeof room[1]);
+  OK(MPI_Comm_free(&pair));
+  OK(MPI_Comm_free(&from_session));
+  OK(MPI_Session_finalize(&session));
+}
+
 static void probes(int other) {
-  int out[5] = {1, 2, 3, 4, 5}, in[5], flag = 0, count;
+  int out[5] = {1, 2, 3, 4, 5}, in[5], flag = 0;
+  COUNT count;
   MPI_Status status;
   MPI_Message message;
   MPI_Request request;
@@ -175,8 +274,11 @@ int main(int argc, char **argv) {
   if (rank < 2) {
     modes(1 - rank);
     probes(1 - rank);
+    ready_later(1 - rank);
     several(1 - rank);
+    looks(1 - rank);
     rest(1 - rank);
+    buffers(1 - rank);
   }
   return finish("point-to-point");
 }

@@ -16,6 +16,8 @@ static void grids(void) {
   MPI_Request request;
   OK(MPI_Dims_create(size, 2, d));
   OK(MPI_Cart_create(MPI_COMM_WORLD, 2, d, periods, 0, &cart));
+  OK(MPI_Cart_map(MPI_COMM_WORLD, 2, d, periods, &n));
+  CHECK(n >= 0 && n < size);
   OK(MPI_Topo_test(cart, &kind));
   CHECK(kind == MPI_CART);
   OK(MPI_Cartdim_get(cart, &n));
@@ -70,6 +72,11 @@ static void graphs(void) {
   CHECK(n == size && e == 2 * size);
   OK(MPI_Graph_neighbors_count(graph, rank, &n));
   CHECK(n == 2);
+  { int index_[64], edges_[128];
+    OK(MPI_Graph_get(graph, size, 2 * size, index_, edges_));
+    CHECK(!memcmp(index, index_, size * sizeof *index) && !memcmp(edges, edges_, 2 * size * sizeof *edges)); }
+  OK(MPI_Graph_map(MPI_COMM_WORLD, size, index, edges, &n));
+  CHECK(n >= 0 && n < size);
   OK(MPI_Graph_neighbors(graph, rank, 2, list));
   CHECK(list[0] == before && list[1] == after);
   OK(MPI_Comm_free(&graph));
@@ -96,10 +103,53 @@ static void graphs(void) {
   OK(MPI_Comm_free(&dist));
 }
 
+/* Every neighborhood collective in three forms (blocking, non-blocking, persistent), on a ring where both neighbors get
+ * blocks of different lengths: one number to the one before, two to the one after. */
+static void of_three_forms(void) {
+  int before = (rank + size - 1) % size, after = (rank + 1) % size, i;
+  int from[2] = {before, after}, to[2] = {before, after}, all = 1;
+  int out[3] = {10 * rank, 10 * rank + 1, 10 * rank + 2}, in[6];
+  COUNT one[2] = {1, 1}, sent[2] = {1, 2}, came[2] = {2, 1};
+  DISPL next[2] = {0, 1}, gaps[2] = {3, 0}, sent_at[2] = {0, 1}, came_at[2] = {1, 0};
+  MPI_Aint sent_bytes[2] = {0, sizeof(int)}, came_bytes[2] = {sizeof(int), 0};
+  MPI_Datatype types[2] = {MPI_INT, MPI_INT};
+  MPI_Comm ring;
+  MPI_Request r;
+  if (size < 3) all = 0; /* both neighbors are one process: its two messages are told apart by their order alone */
+  OK(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, from, MPI_UNWEIGHTED, 2, to, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &ring));
+#define FORMS(name, iname, ...) do { \
+    memset(in, -1, sizeof in); \
+    if (form == 0) OK(MPI_##name(__VA_ARGS__, ring)); \
+    else if (form == 1) { OK(MPI_##iname(__VA_ARGS__, ring, &r)); OK(MPI_Wait(&r, MPI_STATUS_IGNORE)); } \
+    else { \
+      OK(MPI_##name##_init(__VA_ARGS__, ring, MPI_INFO_NULL, &r)); \
+      for (i = 0; i < 2; i++) { OK(MPI_Start(&r)); OK(MPI_Wait(&r, MPI_STATUS_IGNORE)); } \
+      OK(MPI_Request_free(&r)); \
+    } \
+  } while (0)
+  for (int form = 0; form < 3; form++) {
+    FORMS(Neighbor_allgather, Ineighbor_allgather, out, 1, MPI_INT, in, 1, MPI_INT);
+    CHECK(in[0] == 10 * before && in[1] == 10 * after);
+    FORMS(Neighbor_allgatherv, Ineighbor_allgatherv, out, 1, MPI_INT, in, one, gaps, MPI_INT);
+    CHECK(in[3] == 10 * before && in[0] == 10 * after && in[1] == -1);
+    if (!all) continue;
+    FORMS(Neighbor_alltoall, Ineighbor_alltoall, out, 1, MPI_INT, in, 1, MPI_INT);
+    CHECK(in[0] == 10 * before + 1 && in[1] == 10 * after);
+    FORMS(Neighbor_alltoallv, Ineighbor_alltoallv, out, one, next, MPI_INT, in, one, gaps, MPI_INT);
+    CHECK(in[3] == 10 * before + 1 && in[0] == 10 * after);
+    FORMS(Neighbor_alltoallv, Ineighbor_alltoallv, out, sent, sent_at, MPI_INT, in, came, came_at, MPI_INT);
+    CHECK(in[1] == 10 * before + 1 && in[2] == 10 * before + 2 && in[0] == 10 * after);
+    FORMS(Neighbor_alltoallw, Ineighbor_alltoallw, out, sent, sent_bytes, types, in, came, came_bytes, types);
+    CHECK(in[1] == 10 * before + 1 && in[2] == 10 * before + 2 && in[0] == 10 * after);
+  }
+  OK(MPI_Comm_free(&ring));
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   dims();
   grids();
   graphs();
+  of_three_forms();
   return finish("topologies");
 }

@@ -3,6 +3,33 @@
 #include <mpi-ext.h>
 #include <signal.h>
 
+/* On the revoked communicator: what MPI 4.1 voted in by its names there, the first names, and what does not block. */
+static void old_names(MPI_Comm world) {
+  MPI_Comm smaller;
+  MPI_Group failed;
+  MPI_Request request;
+  int n, acked, revoked, flag = 3;
+  OK(MPI_Comm_revoke(world)); /* once more changes nothing */
+  OK(MPI_Comm_is_revoked(world, &revoked));
+  CHECK(revoked);
+  OK(MPI_Comm_get_failed(world, &failed));
+  OK(MPI_Group_size(failed, &n));
+  CHECK(n == 1);
+  OK(MPI_Group_free(&failed));
+  OK(MPI_Comm_ack_failed(world, n, &acked));
+  CHECK(acked == 1);
+  OK(MPIX_Comm_failure_ack(world));
+  OK(MPIX_Comm_iagree(world, &flag, &request));
+  OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  CHECK(flag == 3);
+  OK(MPIX_Comm_ishrink(world, &smaller, &request));
+  OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  OK(MPI_Comm_size(smaller, &n));
+  CHECK(n == size - 1);
+  OK(MPI_Barrier(smaller));
+  OK(MPI_Comm_free(&smaller));
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   MPI_Comm world, smaller;
@@ -49,6 +76,7 @@ int main(int argc, char **argv) {
   do code = MPI_Barrier(world); while (code == MPI_SUCCESS);
   for (revoked = 0; !revoked;) OK(MPIX_Comm_is_revoked(world, &revoked));
   CHECK(MPI_Send(&out, 1, MPI_INT, 0, 5, world) == MPIX_ERR_REVOKED);
+  old_names(world);
   OK(MPIX_Comm_shrink(world, &smaller));
   OK(MPI_Comm_size(smaller, &n));
   CHECK(n == living);
