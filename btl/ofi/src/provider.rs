@@ -24,9 +24,8 @@ pub struct Provider {
     pub lanes: bool,
     /// Peers that are gone may be removed from the address vector, which ends the provider's attempts to reach them.
     pub remove: bool,
-    /// Many messages may land in one posted buffer. Not so with ofi_rxm: it says that it is done with a buffer while long
-    /// messages still land in it.
-    pub multi_recv: bool,
+    /// Many messages may land in one posted buffer.
+    pub multi_recv: MultiRecv,
     /// Longest message in bytes that goes in one piece.
     pub one_piece: usize,
     /// Its completion queues can be waited on. Asking shm of 1.17 is not harmless: it closes badly after it said no.
@@ -42,6 +41,30 @@ pub struct Provider {
     pub bandwidth_mbs: u32,
 }
 
+/// Whether a provider can be trusted with buffers for many messages: it must not say that it is done with one while a
+/// message still lands in it.
+///
+/// ofi_rxm does, where messages are long. So do `net` and, before 1.20, `tcp` (`xnet_alter_mrecv` marks whichever message
+/// takes the buffer's last piece, though another peer's may still be on its way into an earlier one), and of the peers that
+/// wait for a buffer `net` lets one go on where it is given one (`a_long_message_is_not_written_over`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MultiRecv {
+    /// In no version.
+    Never,
+    /// In that version of libfabric and later ones.
+    Since(u32, u32),
+}
+
+impl MultiRecv {
+    /// Whether it is to be trusted in `version` of libfabric.
+    pub fn holds(self, version: (u32, u32)) -> bool {
+        match self {
+            MultiRecv::Never => false,
+            MultiRecv::Since(major, minor) => version >= (major, minor),
+        }
+    }
+}
+
 const DEVICE: Provider = Provider {
     name: "",
     hardware: true,
@@ -49,7 +72,7 @@ const DEVICE: Provider = Provider {
     close_busy: false,
     lanes: false,
     remove: false,
-    multi_recv: true,
+    multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
     waits: true,
     early_completions: false,
@@ -79,12 +102,25 @@ const PROVIDERS: &[Provider] = &[
         name: "tcp",
         lanes: true,
         get: true,
+        multi_recv: MultiRecv::Since(1, 20),
         latency_ns: 5_000,
         bandwidth_mbs: 5_000,
         ..SOCKETS
     },
-    Provider { name: "net", latency_ns: 5_000, bandwidth_mbs: 5_000, ..SOCKETS },
-    Provider { name: "udp", multi_recv: false, latency_ns: 20_000, bandwidth_mbs: 500, ..SOCKETS },
+    Provider {
+        name: "net",
+        multi_recv: MultiRecv::Never,
+        latency_ns: 5_000,
+        bandwidth_mbs: 5_000,
+        ..SOCKETS
+    },
+    Provider {
+        name: "udp",
+        multi_recv: MultiRecv::Never,
+        latency_ns: 20_000,
+        bandwidth_mbs: 500,
+        ..SOCKETS
+    },
     Provider { name: "sockets", early_completions: true, ..SOCKETS },
     Provider {
         name: "shm",
@@ -120,7 +156,8 @@ impl Provider {
         match layers.next() {
             // Beyond its 16 KiB buffers it asks first, and later messages overtake.
             Some("ofi_rxm") => {
-                Provider { multi_recv: false, lanes: false, one_piece: 15 << 10, ..row }
+                let multi_recv = MultiRecv::Never;
+                Provider { multi_recv, lanes: false, one_piece: 15 << 10, ..row }
             }
             _ => row,
         }
@@ -232,7 +269,10 @@ mod tests {
     fn layered_providers_are_known_by_what_is_below() {
         assert_eq!(Provider::of("tcp;ofi_rxm").name, "tcp");
         assert_eq!(Provider::of("verbs;ofi_rxm").name, "verbs");
-        assert!(Provider::of("verbs").multi_recv && !Provider::of("verbs;ofi_rxm").multi_recv);
+        let many = |name, version| Provider::of(name).multi_recv.holds(version);
+        assert!(many("verbs", (1, 17)) && !many("verbs;ofi_rxm", (2, 5)));
+        assert!(many("tcp", (1, 20)) && many("tcp", (2, 5)) && !many("tcp", (1, 19)));
+        assert!(!many("net", (1, 17)) && !many("tcp;ofi_rxm", (1, 22)));
         assert!(!Provider::of("a-new-one").close_busy);
         for row in PROVIDERS {
             assert!(row.bandwidth_mbs > 0 && row.latency_ns > 0, "{}", row.name);

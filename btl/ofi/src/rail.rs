@@ -72,10 +72,15 @@ impl Ofi {
         };
         let ways = choose(library, config)?;
         let rails = ways.into_iter().enumerate();
-        rails.map(|(rail, way)| Self::open(config, rail as u16, way)).collect()
+        rails.map(|(rail, way)| Self::open(config, rail as u16, way, library.version())).collect()
     }
 
-    fn open(config: &OfiConfig, rail: u16, mut info: Info) -> Result<Ofi, OpenError> {
+    fn open(
+        config: &OfiConfig,
+        rail: u16,
+        mut info: Info,
+        version: (u32, u32),
+    ) -> Result<Ofi, OpenError> {
         let random = random().map_err(OpenError::Random)?;
         let incarnation = random | 1;
         let provider = Provider::of(&info.provider());
@@ -86,14 +91,15 @@ impl Ofi {
         }
         let longest = (LEAD_MAX + config.eager).min(info.max_message()).min(provider.one_piece);
         let most = (LONG_BYTES / longest).max(8);
+        let multi_recv = provider.multi_recv.holds(version);
         let options = Options {
             buffers: vec![SMALL, (most, longest)],
-            receives: match provider.multi_recv {
+            receives: match multi_recv {
                 true => RECEIVE.0,
                 false => (RECEIVE.0 * RECEIVE.1 / longest).clamp(16, info.queue_sizes().1.max(16)),
             },
             receive_len: RECEIVE.1.max(2 * longest),
-            multi_recv: provider.multi_recv,
+            multi_recv,
             longest,
             peers: config.peers,
             waitable: config.waitable && provider.waits,

@@ -1,0 +1,161 @@
+//! What the suite cannot know: reads that are cut off, providers that say "try again" for ever, restarted peers, wrong
+//! addresses, queues that nobody reads. Both ends live in this process, which these providers allow; each test runs for
+//! each library and provider, and says by name which is not there.
+#![allow(unsafe_code)] // buffers that are lent and watched
+
+#[path = "../support/libraries.rs"]
+mod libraries;
+mod peers;
+mod queues;
+mod reads;
+
+use ironweave_btl::memory::OwnedBuffer;
+use ironweave_btl::{
+    Address, Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, Residue, RmaDescriptor,
+    RmaKind, Scope, Sink, Token,
+};
+use ironweave_btl_ofi::{Ofi, OfiConfig};
+use libraries::{DEBIAN, V1_22, V2_5, library};
+use std::time::{Duration, Instant};
+
+/// No test waits longer for anything.
+const WATCHDOG: Duration = Duration::from_secs(40);
+/// Bytes of a long read.
+const LONG: usize = 8 << 20;
+
+/// Whom each test is run for.
+const WAYS: [(&str, &str, &str); 5] = [
+    ("tcp_rxm_1_17", DEBIAN, "tcp;ofi_rxm"),
+    ("net_1_17", DEBIAN, "net"),
+    ("tcp_1_22", V1_22, "tcp"),
+    ("tcp_rxm_1_22", V1_22, "tcp;ofi_rxm"),
+    ("tcp_2_5", V2_5, "tcp"),
+];
+
+#[derive(Default)]
+struct Record {
+    from: Vec<Peer>,
+    frames: Vec<Vec<u8>>,
+    rma: Vec<Result<(), Fault>>,
+    up: u32,
+    faults: Vec<Fault>,
+    closed: u32,
+}
+
+impl Sink for Record {
+    fn frame(&mut self, from: Peer, _: &[u8], payload: &[u8]) {
+        self.from.push(from);
+        self.frames.push(payload.to_vec());
+    }
+
+    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {
+        unreachable!("this transport takes no zero-copy sends");
+    }
+
+    fn rma_completed(&mut self, _: RmaDescriptor, outcome: Result<(), Fault>) {
+        self.rma.push(outcome);
+    }
+
+    fn up(&mut self, _: Peer) {
+        self.up += 1;
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    fn closed(&mut self, _: Peer) {
+        self.closed += 1;
+    }
+}
+
+struct Node {
+    btl: Ofi,
+    seen: Record,
+}
+
+impl Node {
+    /// A rail on loopback; `None` when that library or provider is not here.
+    fn open(test: &str, way: (&str, &str, &str), me: u32) -> Option<Node> {
+        Self::open_with(test, way, me, |_| {})
+    }
+
+    /// The same, with a change to the configuration.
+    fn open_with(
+        test: &str,
+        way: (&str, &str, &str),
+        me: u32,
+        change: impl Fn(&mut OfiConfig),
+    ) -> Option<Node> {
+        let mut config = OfiConfig {
+            me: Peer(me),
+            secret: [7; 32],
+            job: format!("faults-{}", std::process::id()),
+            library: Some(library(way.1)),
+            include: vec![way.2.to_owned()],
+            domains: ["lo", "127.0.0.1/32"].map(str::to_owned).to_vec(),
+            rails: 1,
+            connect_timeout: Duration::from_secs(2),
+            peer_timeout: Duration::from_millis(500),
+            ..OfiConfig::default()
+        };
+        change(&mut config);
+        match Ofi::open_all(&config) {
+            Ok(mut rails) => Some(Node { btl: rails.remove(0), seen: Record::default() }),
+            Err(why) => {
+                println!("SKIP ofi/{}/{test}: {why}", way.0);
+                None
+            }
+        }
+    }
+
+    fn turn(&mut self) -> usize {
+        self.btl.progress(&mut self.seen)
+    }
+}
+
+struct Pair {
+    a: Node,
+    b: Node,
+}
+
+impl Pair {
+    fn open(test: &str, way: (&str, &str, &str)) -> Option<Pair> {
+        let mut pair = Pair { a: Node::open(test, way, 0)?, b: Node::open(test, way, 1)? };
+        let address = pair.b.btl.address();
+        pair.a.btl.connect(Peer(1), &address).expect("the address is reachable");
+        until("both to be up", || {
+            pair.turn();
+            pair.a.seen.up == 1 && pair.b.seen.up == 1
+        });
+        Some(pair)
+    }
+
+    fn turn(&mut self) {
+        if self.a.turn() + self.b.turn() == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn turns_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.turn();
+        }
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < WATCHDOG, "waited in vain for {what}");
+    }
+}
+
+/// Runs a test for each way.
+fn each(test: &str, run: impl Fn((&str, &str, &str))) {
+    for way in WAYS {
+        println!("{test} over {}", way.0);
+        run(way);
+    }
+}

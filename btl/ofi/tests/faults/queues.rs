@@ -1,0 +1,142 @@
+//! Buffers and queues: what is under way when an endpoint closes, what nobody reads, and what lands slowly.
+
+use super::*;
+
+/// Our own end is closed with sends and reads under way: nothing crashes, and the peer's end can be closed too.
+#[test]
+fn a_rail_is_dropped_with_everything_under_way() {
+    let test = "a_rail_is_dropped_with_everything_under_way";
+    each(test, |way| {
+        let Some(mut pair) = Pair::open(test, way) else { return };
+        let source = OwnedBuffer::from(vec![0x5A; LONG]);
+        let mut target = OwnedBuffer::zeroed(LONG);
+        // SAFETY: `source` is kept until after the rail that lends it is dropped.
+        let key = pair.b.btl.register_source(&unsafe { source.send_region() }).ok();
+        if let Some(remote) = key {
+            // SAFETY: `target` is looked at after the rail that writes it is dropped only.
+            let kind = RmaKind::Get(unsafe { target.recv_region() });
+            let (peer, token) = (Peer(1), Token(1));
+            let read = RmaDescriptor { peer, kind, remote, remote_offset: 0, token };
+            pair.a.btl.rma(read).map_err(|(refused, _)| refused).expect("room for one read");
+        }
+        while pair.a.btl.send_bcopy(Peer(1), b"h", 10_000, |_, piece| piece.fill(1)).is_ok() {}
+        for _ in 0..5 {
+            pair.turn();
+        }
+        let Pair { a, mut b } = pair;
+        drop(a);
+        target.as_mut_slice().fill(0x11);
+        let end = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < end {
+            b.turn();
+        }
+        assert!(target.as_slice().iter().all(|&byte| byte == 0x11), "written after the drop");
+        b.btl.invalidate(Peer(0), Residue::Discard, &mut b.seen);
+        assert_eq!(b.btl.state(Peer(0)), EndpointState::Closed);
+        assert_eq!(b.seen.closed, 1);
+    });
+}
+
+/// A receiver that does not look for a while loses nothing: its completion queue holds all that the window lets in.
+#[test]
+fn a_queue_that_nobody_reads_does_not_overrun() {
+    let test = "a_queue_that_nobody_reads_does_not_overrun";
+    each(test, |way| {
+        let Some(mut pair) = Pair::open(test, way) else { return };
+        let mut sent = 0_u32;
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            match pair.a.btl.send_short(Peer(1), b"h", &sent.to_le_bytes()) {
+                Ok(()) => sent += 1,
+                Err(refused) => assert_eq!(refused, Refused::NoRoom),
+            }
+            pair.a.turn(); // b is not asked
+            if pair.a.seen.closed > 0 {
+                break; // the deadline for a provider that has no room
+            }
+        }
+        assert!(sent > 100, "{sent} frames");
+        let closed = pair.a.seen.closed > 0;
+        until("all frames", || {
+            pair.turn();
+            closed || pair.b.seen.frames.len() == sent as usize
+        });
+        for (number, frame) in (0_u32..).zip(&pair.b.seen.frames) {
+            assert_eq!(frame[..], number.to_le_bytes());
+        }
+        assert!(pair.b.seen.faults.is_empty(), "{:?}", pair.b.seen.faults);
+    });
+}
+
+/// A long message is on its way into a buffer, its sender pauses, and others fill the buffer up, and all other buffers: none of
+/// it is written over, and nobody is left waiting for a buffer. (1.17's `net` says that it is done with a buffer for many
+/// messages while one still lands in it; `MultiRecv`.)
+#[test]
+fn a_long_message_is_not_written_over() {
+    const LEN: usize = 2 << 20; // more of them than a socket holds
+    let test = "a_long_message_is_not_written_over";
+    each(test, |way| {
+        let wide = |config: &mut OfiConfig| {
+            (config.eager, config.window) = (LEN, 64 << 20);
+            config.peer_timeout = Duration::ZERO;
+        };
+        let Some(mut reader) = Node::open_with(test, way, 0, wide) else { return };
+        let Some(mut slow) = Node::open_with(test, way, 1, wide) else { return };
+        let Some(mut fast) = Node::open_with(test, way, 2, wide) else { return };
+        let address = reader.btl.address();
+        for node in [&mut slow, &mut fast] {
+            node.btl.connect(Peer(0), &address).expect("the address is reachable");
+        }
+        until("all to be up", || {
+            reader.turn();
+            slow.turn();
+            fast.turn();
+            reader.seen.up == 2 && slow.seen.up + fast.seen.up == 2
+        });
+        let len = LEN.min(slow.btl.caps().max_bcopy);
+        let send = |node: &mut Node, who: u8, number: u32| {
+            node.btl.send_bcopy(Peer(0), &number.to_le_bytes(), len, |offset, piece| {
+                for (at, byte) in (offset..).zip(piece) {
+                    *byte = pattern(who, number, at);
+                }
+            })
+        };
+        // As much as the provider takes; its socket holds less, and nobody asks it to go on.
+        let mut of_slow = 0;
+        while send(&mut slow, 1, of_slow).is_ok() {
+            of_slow += 1;
+        }
+        for _ in 0..2000 {
+            reader.turn();
+        }
+        let landed = reader.seen.frames.len();
+        println!("  {landed} of {of_slow} frames have landed");
+        let more = (40 << 20) / len;
+        let mut of_fast = 0;
+        until("the other's frames", || {
+            if of_fast < more && send(&mut fast, 2, of_fast as u32).is_ok() {
+                of_fast += 1;
+            }
+            fast.turn();
+            reader.turn();
+            reader.seen.frames.len() == landed + more
+        });
+        until("the slow one's frames", || {
+            slow.turn();
+            reader.turn();
+            reader.seen.frames.len() == of_slow as usize + more
+        });
+        assert!(reader.seen.faults.is_empty(), "{:?}", reader.seen.faults);
+        let mut next = [0; 3];
+        for (from, frame) in reader.seen.from.iter().zip(&reader.seen.frames) {
+            let number = &mut next[from.index()];
+            let right = (0..len).map(|at| pattern(from.0 as u8, *number, at));
+            assert!(frame.iter().copied().eq(right), "{}: frame {number} of {from}", way.0);
+            *number += 1;
+        }
+    });
+}
+
+fn pattern(who: u8, number: u32, at: usize) -> u8 {
+    (at as u32).wrapping_mul(31).wrapping_add(number * 7) as u8 ^ (who << 7)
+}
