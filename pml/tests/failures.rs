@@ -3,7 +3,9 @@
 mod util;
 
 use ironweave_btl::{Cause, Peer, Scope};
-use ironweave_pml::ob1::{FT_TAG_MAX, Mode, PmlError, Source, Started, TagMatch};
+use ironweave_pml::ob1::{
+    FT_TAG_MAX, Mode, PARTITIONED_TAG_MAX, PmlError, Source, Started, TagMatch,
+};
 use util::{Memory, Profile, World, pattern};
 
 fn rails() -> Vec<(&'static str, Vec<Profile>)> {
@@ -416,6 +418,11 @@ fn interrupted_collectives_end_by_the_rules_of_revoke_and_leave_users_alone() {
             let sent = world.send(0, 1, mode, &data, 4);
             assert_eq!(world.finish(1, back).result, Ok(()), "{name}");
             assert_eq!(world.finish_send(0, sent), Ok(()), "{name}");
+            // Nor are partitioned messages touched.
+            let part = world.recv(0, &into, Source::Rank(1), exact(PARTITIONED_TAG_MAX));
+            let sent = world.send(1, 0, mode, &data, PARTITIONED_TAG_MAX);
+            assert_eq!(world.finish(0, part).result, Ok(()), "{name}");
+            assert_eq!(world.finish_send(1, sent), Ok(()), "{name}");
             // Nothing of collectives starts any more, until the end of the communicator; resilient tags work.
             let engine = &mut world.engines[0];
             let refused = engine.recv(comm, into.buffer(), Source::Rank(1), exact(COLL));

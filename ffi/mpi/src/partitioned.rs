@@ -1,8 +1,8 @@
 //! Partitioned communication (MPI 5.0, chapter 4): a message whose parts are given one by one, and match as one. It travels when
 //! its last part is ready.
 //!
-//! Partitioned operations match each other only, by tags of their own. These are among the tags of collectives: when a
-//! collective of the communicator is interrupted by a failure, so are they.
+//! Partitioned operations match each other only, by tags of their own, which a revoke reaches and the failure of a collective
+//! does not.
 
 use crate::prelude::*;
 use crate::process::Inside;

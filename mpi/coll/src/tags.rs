@@ -12,13 +12,13 @@
 //! §6.14), so they count alike and messages of different operations never meet. A persistent operation keeps its tag,
 //! because different ones may be started in different orders (§6.13); its own starts follow each other.
 
-use ironweave_pml::ob1::FT_TAG_MAX;
+use ironweave_pml::ob1::{FT_TAG_MAX, PARTITIONED_TAG_MAX};
 
 const FIRST: i32 = -16;
 const FIRST_PERSISTENT: i32 = FT_TAG_MAX / 2;
 
 /// The first tag of partitioned messages.
-const FIRST_PARTITIONED: i32 = FIRST_PERSISTENT + FIRST_PERSISTENT / 2;
+const FIRST_PARTITIONED: i32 = PARTITIONED_TAG_MAX;
 
 /// The tag of a partitioned message (MPI 5.0, chapter 4): partitioned operations match each other only. Tags of users that
 /// differ by a multiple of 2^28 - 1 share one.
@@ -80,15 +80,11 @@ mod tests {
             (tags.persistent(), tags.persistent()),
             (FIRST_PARTITIONED + 1, FIRST_PERSISTENT)
         );
-        let all = [
-            FIRST,
-            FIRST_PERSISTENT + 1,
-            FIRST_PERSISTENT,
-            FIRST_PARTITIONED + 1,
-            partitioned(0),
-            partitioned(i32::MAX),
-            FT_TAG_MAX + 1,
-        ];
+        let all = [FIRST, FIRST_PERSISTENT + 1, FIRST_PERSISTENT, FIRST_PARTITIONED + 1];
         assert!(all.into_iter().all(ironweave_pml::ob1::is_collective));
+        for tag in [0, 1, i32::MAX, -FIRST_PARTITIONED] {
+            let tag = partitioned(tag);
+            assert!(FT_TAG_MAX < tag && !ironweave_pml::ob1::is_collective(tag), "{tag}");
+        }
     }
 }

@@ -86,8 +86,8 @@ pub use convertor::{Buffer, Pack, Payload, Unpack};
 pub use engine::{Stats, Usage};
 pub use error::PmlError;
 pub use request::{
-    Completion, FT_TAG_MAX, MessageId, Mode, ReqId, Source, Started, Status, TagMatch,
-    is_collective,
+    Completion, FT_TAG_MAX, MessageId, Mode, PARTITIONED_TAG_MAX, ReqId, Source, Started, Status,
+    TagMatch, is_collective,
 };
 
 use engine::Engine;

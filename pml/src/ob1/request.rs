@@ -94,11 +94,15 @@ pub enum TagMatch {
 /// Tags from here down are resilient: they are neither interrupted nor refused on a revoked communicator.
 pub const FT_TAG_MAX: i32 = -(1 << 30);
 
-/// Whether a tag is one of collectives: negative, so that no wildcard for tags matches it, and above [`FT_TAG_MAX`], so that
-/// revoke and [`Ob1::interrupt_collectives`](super::Ob1::interrupt_collectives) reach it.
+/// Tags from here down to [`FT_TAG_MAX`] are of point-to-point messages that must not meet those of users (partitioned ones, MPI
+/// 5.0, chapter 4): no wildcard for tags matches them, a revoke ends them, an interrupted collective does not.
+pub const PARTITIONED_TAG_MAX: i32 = FT_TAG_MAX / 4 * 3;
+
+/// Whether a tag is one of collectives: negative, so that no wildcard for tags matches it, and above [`PARTITIONED_TAG_MAX`], so
+/// that revoke and [`Ob1::interrupt_collectives`](super::Ob1::interrupt_collectives) reach it.
 #[must_use]
 pub const fn is_collective(tag: i32) -> bool {
-    FT_TAG_MAX < tag && tag < 0
+    PARTITIONED_TAG_MAX < tag && tag < 0
 }
 
 /// When a send is complete, and what it may assume.
