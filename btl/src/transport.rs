@@ -130,6 +130,19 @@ pub trait Btl {
     /// Does what can be done without blocking and reports it. Returns how many reports were made; 0 means idle.
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize;
 
+    /// Shows the next frame of `peer` to `take` where it lies, if it is there, in one piece, within `turns` looks. `take` answers
+    /// whether it takes the frame, which is over then; otherwise the frame stays, and [`progress`](Btl::progress) reports it.
+    /// Returns whether the frame was taken. A short cut for those who know what comes next: nothing else is moved on, and a
+    /// transport need not have it.
+    #[inline]
+    fn take_next<F>(&mut self, peer: Peer, turns: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        let _ = (peer, turns, take);
+        false
+    }
+
     /// Prepares for sleeping until something arrives.
     fn arm(&mut self) -> Armed {
         Armed::PollOnly

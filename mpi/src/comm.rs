@@ -9,7 +9,7 @@ use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Result, Scope, lend, properties};
 use ironweave_core::CommHandle;
-use ironweave_pml::ob1::{CommId, MessageId, Mode, Started};
+use ironweave_pml::ob1::{self, CommId, MessageId, Mode, Started};
 use std::fmt;
 use std::sync::Arc;
 use zerocopy::IntoBytes as _;
@@ -178,6 +178,11 @@ impl<T: Threading> Comm<T> {
         let (source, tag) = (source.into().into(), tag.into().matching()?);
         // SAFETY: `finish` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
+        if let (ob1::Source::Rank(rank), ob1::TagMatch::Tag(tag)) = (source, tag)
+            && let Some(bytes) = self.handle.recv_soon(self.id, &into, rank, tag)
+        {
+            return Ok(ob1::Status { source: rank, tag, bytes }.into());
+        }
         let ticket = self.handle.recv(self.id, into, source, tag, true);
         let received = ticket.and_then(|ticket| self.handle.finish(&ticket));
         self.raise("recv", received)

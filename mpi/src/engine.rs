@@ -11,10 +11,11 @@ use crate::message::Status;
 use crate::open;
 use crate::rails::Rail;
 use crate::{Error, Result};
+use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Fault, Peer, Scope, decode_addresses};
 use ironweave_core::Core;
 use ironweave_ft::{FailureList, How, Nanos, Source as Told};
-use ironweave_pml::ob1::{Ob1, PmlError, ReqId};
+use ironweave_pml::ob1::{CommId, Ob1, PmlError, ReqId};
 use ironweave_rte::{Job, liveness};
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
@@ -27,8 +28,17 @@ const HEAL: Duration = Duration::from_millis(50);
 /// Operations that were over at once after which news is looked for.
 const UNHEARD: u32 = 64;
 
+/// Receives taken without a request, after which one goes the general way, which moves everything else on.
+const UNATTENDED: u32 = 32;
+/// Looks at a ring before a receive goes the general way: about a microsecond, in which nothing else moves on.
+const LOOKS: u32 = 64;
+
 /// The stack of one process.
 pub struct Engine {
+    /// Receives since one went the general way.
+    unattended: u32,
+    /// Looks at what is to come next, before a receive goes the general way.
+    looks: u32,
     /// Operations that were over at once since news was looked for.
     unheard: u32,
     core: Core<Rail>,
@@ -69,7 +79,11 @@ impl Engine {
         job.fence()?;
         detect.start(&job)?;
         let core = Core::new(pml, open::core(&job)?, 0)?;
+        let spin = open::spin(&job);
         let mut engine = Engine {
+            unattended: 0,
+            // With fewer cores than processes the message may be waiting for this very core.
+            looks: if spin > LOOKS { LOOKS } else { 0 },
             unheard: 0,
             core,
             origin: Instant::now(),
@@ -78,7 +92,7 @@ impl Engine {
             version: 0,
             detect,
             news: 0,
-            spin: open::spin(&job),
+            spin,
             finalized: false,
             departed: false,
             watchdog: open::watchdog(),
@@ -125,9 +139,32 @@ impl Engine {
     pub fn listen(&mut self) {
         self.unheard += 1;
         if self.unheard >= UNHEARD {
-            self.unheard = 0;
-            self.progress();
+            self.hear();
         }
+    }
+
+    #[inline(never)]
+    fn hear(&mut self) {
+        self.unheard = 0;
+        self.progress();
+    }
+
+    /// A blocking receive from `source` with `tag` that ends soon and well: the bytes received. `None`: nothing was done, receive
+    /// the general way.
+    #[inline(always)]
+    pub fn recv_soon(
+        &mut self,
+        comm: CommId,
+        into: &RecvRegion,
+        source: u32,
+        tag: i32,
+    ) -> Option<usize> {
+        self.unattended += 1;
+        if self.unattended >= UNATTENDED || self.core.is_restless() {
+            self.unattended = 0;
+            return None;
+        }
+        self.core.pml.recv_direct(comm, into, source, tag, self.looks)
     }
 
     /// After how long a wait in vain tells what it waits for.

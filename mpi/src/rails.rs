@@ -101,6 +101,14 @@ macro_rules! one_of {
                 match self { $($name::$variant(btl) => btl.progress(sink),)* }
             }
 
+            #[inline(always)]
+            fn take_next<F>(&mut self, peer: Peer, turns: u32, take: F) -> bool
+            where
+                F: FnOnce(&[u8], &[u8]) -> bool,
+            {
+                match self { $($name::$variant(btl) => btl.take_next(peer, turns, take),)* }
+            }
+
             fn arm(&mut self) -> Armed {
                 match self { $($name::$variant(btl) => btl.arm(),)* }
             }

@@ -97,6 +97,9 @@ pub trait Handle: Clone {
         blocking: bool,
     ) -> Result<Self::Ticket>;
 
+    /// Receives a message that comes soon, without a request: its length. `None`: nothing was done.
+    fn recv_soon(&self, comm: CommId, into: &RecvRegion, source: u32, tag: i32) -> Option<usize>;
+
     /// The end of a receive that is over without an error; `None` says nothing. Does not drive the engine.
     fn done(&self, ticket: &Self::Ticket) -> Option<Status>;
 
@@ -240,6 +243,14 @@ impl Handle for SingleHandle {
     }
 
     #[inline(always)]
+    fn recv_soon(&self, comm: CommId, into: &RecvRegion, source: u32, tag: i32) -> Option<usize> {
+        let mut guarded = self.enter().ok()?;
+        let received = guarded.engine.recv_soon(comm, into, source, tag);
+        guarded.leave();
+        received
+    }
+
+    #[inline(always)]
     fn done(&self, ticket: &Started) -> Option<Status> {
         let Started::Pending(request) = *ticket else { return None };
         let mut guarded = self.0.borrow_mut();
@@ -347,6 +358,10 @@ impl Handle for MultipleHandle {
         blocking: bool,
     ) -> Result<Posting> {
         self.0.start(Operation::Recv { comm, into, source, tag, blocking })
+    }
+
+    fn recv_soon(&self, _: CommId, _: &RecvRegion, _: u32, _: i32) -> Option<usize> {
+        None
     }
 
     fn done(&self, _: &Posting) -> Option<Status> {

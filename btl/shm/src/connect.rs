@@ -262,7 +262,7 @@ impl Shm {
         }
         self.endpoint(peer).phase = Phase::Up(session);
         self.tx[peer.index()] =
-            Some(Outgoing { writer, outbox, bell: attach.bell, last_call: 0, answers: false });
+            Some(Outgoing { writer, outbox, bell: attach.bell, last_round: 0, answers: false });
         let mut incoming = Box::new(Incoming { reader, idle: 0, hot: false });
         wake_ring(&mut self.hot, peer, &mut incoming);
         self.rx[peer.index()] = Some(incoming);

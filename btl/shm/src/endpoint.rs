@@ -16,8 +16,8 @@ pub(crate) struct Outgoing {
     /// The peer's inbox, and our bell in it.
     pub(crate) outbox: Inbox,
     pub(crate) bell: u32,
-    /// In which call of `progress` the last frame was sent: several in one are a burst.
-    pub(crate) last_call: u32,
+    /// Before which look at what came the last frame was sent: several before one are a burst.
+    pub(crate) last_round: u32,
     /// Something was sent since the last frame came: so the next one may be answered, too.
     pub(crate) answers: bool,
 }

@@ -547,6 +547,33 @@ impl Reader {
         Ok(true)
     }
 
+    /// Shows the next record to `take`, if it is a frame that lies here whole, and goes past it when `take` takes it. Whatever
+    /// else is here is left to [`poll`](Reader::poll).
+    #[inline(always)]
+    pub(crate) fn take_inline(
+        &mut self,
+        counters: &Counters,
+        take: impl FnOnce(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        let at = self.at(self.pos);
+        // Acquire: as in `poll`. A word of 0 is no frame.
+        let word = self.shared.word(at).load(Ordering::Acquire);
+        let Some((header, len)) = Word::decode_inline(word) else { return false };
+        if WORD + header + len > RING + self.geometry.ring - at || self.partial.is_some() {
+            return false;
+        }
+        let taken = self.shared.with(at + WORD, header + len, |bytes| {
+            let (header, payload) = bytes.split_at(header);
+            take(header, payload)
+        });
+        if taken {
+            self.advance((WORD + header + len).next_multiple_of(UNIT));
+            counters.frames_received.add(1);
+            counters.bytes_received.add(len as u64);
+        }
+        taken
+    }
+
     #[inline(never)]
     fn take<S: Sink>(
         &mut self,

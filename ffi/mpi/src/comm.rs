@@ -110,12 +110,18 @@ pub fn adopt(engine: &Engine, core: CommHandle, handler: Handler) -> Result<MPI_
 /// `MPI_ERR_COMM`; `MPI_ERR_OTHER` before initialization.
 #[inline(always)]
 pub fn get(handle: MPI_Comm) -> Result<&'static Comm> {
-    let found = match handle {
+    find(handle).ok_or_else(|| unknown(handle))
+}
+
+/// The communicator behind a handle, if there is one.
+#[inline(always)]
+#[must_use]
+pub fn find(handle: MPI_Comm) -> Option<&'static Comm> {
+    match handle {
         MPI_COMM_WORLD => WORLD.get(),
         MPI_COMM_SELF => MYSELF.get(),
         MPI_Comm(word) => COMMS.get(word).map(|comm| &**comm),
-    };
-    found.ok_or_else(|| unknown(handle))
+    }
 }
 
 #[cold]

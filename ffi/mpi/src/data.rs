@@ -124,12 +124,19 @@ pub enum Data {
 /// `MPI_ERR_COUNT`, `MPI_ERR_TYPE`, `MPI_ERR_BUFFER`.
 #[inline(always)]
 pub fn describe(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Data> {
-    match predefined_size(datatype) {
-        Some(size) if count >= 0 && !(buf.is_null() && count > 0) => {
-            Ok(Data::Contiguous(buf.cast_mut().cast(), (count as usize).wrapping_mul(size)))
-        }
-        _ => rare(buf, count, datatype),
+    match plain(buf, count, datatype) {
+        Some(data) => Ok(data),
+        None => rare(buf, count, datatype),
     }
+}
+
+/// As [`describe`], for predefined datatypes without gaps and good arguments.
+#[inline(always)]
+#[must_use]
+pub fn plain(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Option<Data> {
+    let size = predefined_size(datatype)?;
+    let good = count >= 0 && !(buf.is_null() && count > 0);
+    good.then(|| Data::Contiguous(buf.cast_mut().cast(), (count as usize).wrapping_mul(size)))
 }
 
 #[cold]

@@ -177,6 +177,16 @@ pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()
     }
 }
 
+/// Runs the short cut of a call: `Some` is the call's answer, `None` that nothing was done.
+#[inline(always)]
+pub fn first(name: &'static str, on: Target, cut: impl FnOnce() -> bool) -> Option<c_int> {
+    match catch_unwind(AssertUnwindSafe(cut)) {
+        Ok(true) => Some(MPI_SUCCESS),
+        Ok(false) => None,
+        Err(panic) => Some(panicked(name, on, panic.as_ref())),
+    }
+}
+
 #[cold]
 fn panicked(name: &'static str, on: Target, panic: &(dyn std::any::Any + Send)) -> c_int {
     let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -56,27 +56,30 @@ mod ulfm;
 /// `none` for that of `MPI_COMM_SELF`. With two names, `Count` is `c_int` in the first and `MPI_Count` in the second, `Displ`
 /// (displacements of collectives) `c_int` and `MPI_Aint`, `Disp` (displacements of datatypes) `MPI_Aint` and `MPI_Count`; [`count`]
 /// reads and writes them alike.
+///
+/// `first { … }` before the body is a short cut, part of the exported functions themselves: `true` when it has done all that the call
+/// is to do, `false` when it has done nothing.
 #[macro_export]
 macro_rules! mpi {
     () => {};
-    ($(#[$doc:meta])* fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) on $on:ident $body:block $($rest:tt)*) => {
-        $crate::mpi! { @one [$name] ($($arg: $ty),*) $on $body {} }
+    ($(#[$doc:meta])* fn $name:ident ($($arg:ident: $ty:ty),* $(,)?) on $on:ident $(first $cut:block)? $body:block $($rest:tt)*) => {
+        $crate::mpi! { @one [$name] ($($arg: $ty),*) $on [$($cut)?] $body {} }
         $crate::mpi! { $($rest)* }
     };
-    ($(#[$doc:meta])* fn $name:ident / $large:ident ($($arg:ident: $ty:ty),* $(,)?) on $on:ident $body:block $($rest:tt)*) => {
-        $crate::mpi! { @one [$name] ($($arg: $ty),*) $on $body {
+    ($(#[$doc:meta])* fn $name:ident / $large:ident ($($arg:ident: $ty:ty),* $(,)?) on $on:ident $(first $cut:block)? $body:block $($rest:tt)*) => {
+        $crate::mpi! { @one [$name] ($($arg: $ty),*) $on [$($cut)?] $body {
             #[allow(unused)] type Count = c_int;
             #[allow(unused)] type Displ = c_int;
             #[allow(unused)] type Disp = MPI_Aint;
         } }
-        $crate::mpi! { @one [$large] ($($arg: $ty),*) $on $body {
+        $crate::mpi! { @one [$large] ($($arg: $ty),*) $on [$($cut)?] $body {
             #[allow(unused)] type Count = MPI_Count;
             #[allow(unused)] type Displ = MPI_Aint;
             #[allow(unused)] type Disp = MPI_Count;
         } }
         $crate::mpi! { $($rest)* }
     };
-    (@one [$name:ident] ($($arg:ident: $ty:ty),*) $on:ident $body:block { $($types:item)* }) => {
+    (@one [$name:ident] ($($arg:ident: $ty:ty),*) $on:ident [$($cut:block)?] $body:block { $($types:item)* }) => {
         const _: () = {
             $($types)*
 
@@ -89,6 +92,11 @@ macro_rules! mpi {
             #[allow(clippy::too_many_arguments)]
             #[unsafe(export_name = stringify!($name))]
             unsafe extern "C" fn plain($($arg: $ty),*) -> c_int {
+                $(if let Some(code) =
+                    $crate::error::first(stringify!($name), $crate::error::Target::from($on), || $cut)
+                {
+                    return code;
+                })?
                 // SAFETY: the caller's promise.
                 unsafe { call($($arg),*) }
             }
@@ -96,6 +104,11 @@ macro_rules! mpi {
             #[allow(clippy::too_many_arguments)]
             #[unsafe(export_name = concat!("P", stringify!($name)))]
             unsafe extern "C" fn profiled($($arg: $ty),*) -> c_int {
+                $(if let Some(code) =
+                    $crate::error::first(stringify!($name), $crate::error::Target::from($on), || $cut)
+                {
+                    return code;
+                })?
                 // SAFETY: the caller's promise.
                 unsafe { call($($arg),*) }
             }

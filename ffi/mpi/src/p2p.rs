@@ -7,7 +7,8 @@ use crate::prelude::*;
 use crate::process::Inside;
 use crate::request::{Attached, Ended, Operation, Request, SENT};
 use crate::{comm, data, request, status};
-use ironweave_pml::ob1::{Buffer, MessageId, Mode, Payload, Source, Started, TagMatch};
+use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_pml::ob1::{self, Buffer, MessageId, Mode, Payload, Source, Started, TagMatch};
 
 /// The tag of a send.
 #[inline(always)]
@@ -268,15 +269,155 @@ unsafe fn recv(
     Ok(())
 }
 
+/// The short cut of sends in standard mode: a short message to a peer that can be reached at once, with nothing unusual about
+/// it. Whether it is out; if not, nothing was done.
+///
+/// # Safety
+/// As [`data::payload`].
+#[inline(always)]
+unsafe fn send_now(
+    buf: *const c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    dest: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    blocking: bool,
+) -> bool {
+    let Some(there) = comm::find(comm) else { return false };
+    let Some(data::Data::Contiguous(start, len)) = data::plain(buf, count, datatype) else {
+        return false;
+    };
+    if dest as u32 >= there.peers() || tag < 0 {
+        return false;
+    }
+    // SAFETY: this function's contract; gone when this returns.
+    let region = unsafe { SendRegion::new(start, len) };
+    let out = process::quickly(|inside| {
+        if blocking {
+            inside.engine.listen();
+        }
+        inside.engine.pml.send_direct(there.p2p, region.as_slice(), dest as u32, tag)
+    });
+    out == Some(true)
+}
+
+/// Whether a send of this mode may be over as soon as its bytes are out, and is nothing more than that.
+const fn is_standard(mode: Mode) -> bool {
+    matches!(mode, Mode::Standard)
+}
+
+/// What a receive from one source with one tag into one piece of memory asks for.
+struct Plain {
+    there: &'static comm::Comm,
+    into: RecvRegion,
+    source: u32,
+    tag: c_int,
+}
+
+/// # Safety
+/// As [`data::buffer`].
+#[inline(always)]
+unsafe fn plain(
+    buf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    rank: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+) -> Option<Plain> {
+    let there = comm::find(comm)?;
+    let Some(data::Data::Contiguous(start, len)) = data::plain(buf, count, datatype) else {
+        return None;
+    };
+    if rank as u32 >= there.peers() || tag < 0 {
+        return None;
+    }
+    // SAFETY: this function's contract.
+    let into = unsafe { RecvRegion::new(start, len) };
+    Some(Plain { there, into, source: rank as u32, tag })
+}
+
+/// The short cut of `MPI_Recv`: a message that comes soon. Whether it was received; if not, nothing was done.
+///
+/// # Safety
+/// As [`data::buffer`]; `out` is `MPI_STATUS_IGNORE` or valid.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn recv_soon(
+    buf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    rank: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    out: *mut MPI_Status,
+) -> bool {
+    // SAFETY: this function's contract; given back before this returns.
+    let Some(plain) = (unsafe { plain(buf, count, datatype, rank, tag, comm) }) else {
+        return false;
+    };
+    let Plain { there, into, source, tag } = plain;
+    let received = process::quickly(|inside| match inside.chores.is_empty() {
+        true => inside.engine.recv_soon(there.p2p, &into, source, tag),
+        false => None,
+    });
+    let Some(Some(bytes)) = received else { return false };
+    // SAFETY: this function's contract.
+    unsafe { status::give(|| ob1::Status { source, tag, bytes }.into(), out) };
+    true
+}
+
+/// The short cut of `MPI_Irecv`. Whether the receive was posted; if not, nothing was done.
+///
+/// # Safety
+/// As [`data::buffer`]; `request` is valid.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+unsafe fn irecv_now(
+    buf: *mut c_void,
+    count: i64,
+    datatype: MPI_Datatype,
+    rank: c_int,
+    tag: c_int,
+    comm: MPI_Comm,
+    request: *mut MPI_Request,
+) -> bool {
+    // SAFETY: this function's contract.
+    let Some(plain) = (unsafe { plain(buf, count, datatype, rank, tag, comm) }) else {
+        return false;
+    };
+    let Plain { there, into, source, tag } = plain;
+    let posted = process::quickly(|inside| {
+        let id = inside.engine.pml.recv_exact(there.p2p, into, source, tag)?;
+        Some(inside.requests.insert(comm, Request::Message(id)))
+    });
+    let Some(Some(posted)) = posted else { return false };
+    // SAFETY: this function's contract.
+    unsafe { request.write(posted) };
+    true
+}
+
 macro_rules! sends {
     ($($mode:ident: $blocking:ident $blocking_c:ident $immediate:ident $immediate_c:ident $init:ident $init_c:ident)*) => {$(
         mpi! {
-            fn $blocking / $blocking_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+            fn $blocking / $blocking_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm first {
+                // SAFETY: the caller's buffer, given back before this returns.
+                is_standard(Mode::$mode) && unsafe { send_now(buf, count.wide(), datatype, dest, tag, comm, true) }
+            } {
                 // SAFETY: the caller's buffer, given back before this returns (buffered: copied).
                 send(Mode::$mode, unsafe { sending(buf, count.wide(), datatype, dest, tag, comm) })
             }
 
-            fn $immediate / $immediate_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+            fn $immediate / $immediate_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm first {
+                // SAFETY: the caller's buffer, given back before this returns.
+                let out = is_standard(Mode::$mode) && unsafe { send_now(buf, count.wide(), datatype, dest, tag, comm, false) };
+                if out {
+                    // SAFETY: the caller's result.
+                    unsafe { request.write(SENT) };
+                }
+                out
+            } {
                 // SAFETY: the caller's buffer, which is the library's until the request is over, and result.
                 unsafe {
                     let send = sending(buf, count.wide(), datatype, dest, tag, comm);
@@ -305,12 +446,18 @@ sends! {
 }
 
 mpi! {
-    fn MPI_Recv / MPI_Recv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, out: *mut MPI_Status) on comm {
+    fn MPI_Recv / MPI_Recv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, out: *mut MPI_Status) on comm first {
+        // SAFETY: the caller's buffer, given back before this returns, and result.
+        unsafe { recv_soon(buf, count.wide(), datatype, source, tag, comm, out) }
+    } {
         // SAFETY: the caller's buffer, given back before this returns, and result.
         unsafe { recv(buf, count.wide(), datatype, source, tag, comm, out) }
     }
 
-    fn MPI_Irecv / MPI_Irecv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm {
+    fn MPI_Irecv / MPI_Irecv_c(buf: *mut c_void, count: Count, datatype: MPI_Datatype, source: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm first {
+        // SAFETY: the caller's buffer, which is the library's until the request is over, and result.
+        unsafe { irecv_now(buf, count.wide(), datatype, source, tag, comm, request) }
+    } {
         // SAFETY: the caller's buffer, which is the library's until the request is over, and result.
         unsafe { request.write(irecv(buf, count.wide(), datatype, source, tag, comm)?) };
         Ok(())
@@ -611,7 +758,7 @@ unsafe fn mrecv(
     count: i64,
     datatype: MPI_Datatype,
     message: *mut MPI_Message,
-) -> Result<Option<(ironweave_pml::ob1::ReqId, MPI_Comm, process::Entered)>> {
+) -> Result<Option<(ob1::ReqId, MPI_Comm, process::Entered)>> {
     // SAFETY: this function's contract.
     let (handle, into) = unsafe { (*message, data::buffer(buf, count, datatype)?) };
     if handle == MPI_MESSAGE_NO_PROC {

@@ -62,6 +62,12 @@ impl Queues {
     pub const fn unexpected(&self) -> usize {
         self.unexpected
     }
+
+    /// Whether nothing waits here at all.
+    #[inline(always)]
+    pub const fn are_empty(&self) -> bool {
+        self.posted | self.unexpected == 0
+    }
 }
 
 impl Comm {

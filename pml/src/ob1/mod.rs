@@ -51,6 +51,7 @@ mod channel;
 mod comm;
 mod config;
 mod convertor;
+mod direct;
 mod dump;
 mod engine;
 mod error;

@@ -1,0 +1,84 @@
+//! The shortest way of short messages: out, and in, without a request.
+//!
+//! A blocking receive from one source with one tag, while nothing is posted and nothing was kept, matches the next message
+//! from that source, if that is the one it asks for: then its bytes go from the transport's memory to the user's, and there
+//! is no request, no queue and no state in between. Anything else is left where it is, for the general way. Never moves
+//! anything else on: callers see to that (blueprint, "Failure knowledge", and law 1).
+
+use super::slots::Key;
+use super::wire::{Envelope, Match, kinds};
+use super::{CommId, Ob1, ReqId, UNCHECKED};
+use ironweave_btl::Btl;
+use ironweave_btl::memory::RecvRegion;
+use zerocopy::IntoBytes;
+
+impl<B: Btl> Ob1<B> {
+    /// Receives the next message of rank `source`, if it is here within `turns` looks, carries `tag`, fits, and nothing is out of the
+    /// ordinary: no other receive is posted, no message kept, no failure known. Answers its length in bytes; `None`:
+    /// nothing was done, use [`recv_into`](Ob1::recv_into).
+    ///
+    /// Nothing else is moved on meanwhile: call [`progress`](Ob1::progress) now and then, however often this succeeds.
+    #[inline(always)]
+    pub fn recv_direct(
+        &mut self,
+        comm: CommId,
+        into: &RecvRegion,
+        source: u32,
+        tag: i32,
+        turns: u32,
+    ) -> Option<usize> {
+        let waiting = self.engine.has_work();
+        let there = self.engine.comms.get_mut(comm).ok()?;
+        let (cid, epoch) = (there.cid, there.epoch);
+        let troubled = !UNCHECKED && (there.careful || there.failures.any());
+        let idle = there.queues.are_empty();
+        let member = there.members.get_mut(source as usize)?;
+        let rail = self.rails.get_mut(usize::from(member.heard.0))?;
+        if waiting || troubled || !idle {
+            return None;
+        }
+        let seq = member.expected;
+        let expected =
+            Match::new(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
+        let mut received = 0;
+        let taken = rail.take_next(member.peer, turns, |header, payload| {
+            if header != expected.as_bytes() || payload.len() > into.len() {
+                return false;
+            }
+            into.write(0, payload);
+            received = payload.len();
+            true
+        });
+        if !taken {
+            return None;
+        }
+        member.expected = seq.wrapping_add(1);
+        Some(received)
+    }
+
+    /// Posts a receive from `source` with `tag`, when nothing is out of the ordinary and no such message is here; `None`: nothing was
+    /// done, use [`recv_into`](Ob1::recv_into).
+    #[inline(always)]
+    pub fn recv_exact(
+        &mut self,
+        comm: CommId,
+        into: RecvRegion,
+        source: u32,
+        tag: i32,
+    ) -> Option<ReqId> {
+        match self.engine.post_exact(comm, source, tag) {
+            0 => None,
+            token => {
+                let key = Key::from_wire(token);
+                self.engine.recvs[key.slot].lend(into);
+                Some(ReqId::recv(key))
+            }
+        }
+    }
+
+    /// Sends as [`send_inline`](Ob1::send_inline) does; whether it is out. If not, nothing was done: [`send`](Ob1::send) tells why.
+    #[inline(always)]
+    pub fn send_direct(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
+        matches!(self.send_inline(comm, data, dest, tag), Ok(true))
+    }
+}
