@@ -103,6 +103,11 @@ impl Payload {
         }
     }
 
+    /// Whether its bytes have to be packed.
+    pub(super) const fn is_packed(&self) -> bool {
+        matches!(self, Payload::Convertor(_))
+    }
+
     /// The memory of `range` for a zero-copy send, when there is such memory.
     pub(super) fn regions(&self, range: Range<usize>) -> Option<SmallVec<[SendRegion; 2]>> {
         match self {

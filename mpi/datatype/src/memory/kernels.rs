@@ -127,15 +127,48 @@ pub(super) unsafe fn run<W: Way>(grid: Grid, strided: *mut u8, packed: *mut u8) 
             12 => run_fixed::<W, 12>(grid, strided, packed),
             16 => run_fixed::<W, 16>(grid, strided, packed),
             24 => run_fixed::<W, 24>(grid, strided, packed),
-            32 => run_fixed::<W, 32>(grid, strided, packed),
-            64 => run_fixed::<W, 64>(grid, strided, packed),
+            32 => run_wide::<W, 32>(grid, strided, packed),
+            48 => run_wide::<W, 48>(grid, strided, packed),
+            64 => run_wide::<W, 64>(grid, strided, packed),
+            128 => run_wide::<W, 128>(grid, strided, packed),
             _ => run_any::<W>(grid, strided, packed),
         }
     }
 }
 
+/// Blocks of 32 bytes and more, in wider registers where there are such.
+#[inline(never)]
+unsafe fn run_wide<W: Way, const N: usize>(grid: Grid, strided: *mut u8, packed: *mut u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        /// # Safety
+        /// As [`run`]; the processor has AVX.
+        #[target_feature(enable = "avx")]
+        unsafe fn run_avx<W: Way, const N: usize>(grid: Grid, strided: *mut u8, packed: *mut u8) {
+            // SAFETY: by contract.
+            unsafe { loops::<W, N>(grid, strided, packed) }
+        }
+        if is_x86_feature_detected!("avx") {
+            // SAFETY: by contract; the processor has it.
+            return unsafe { run_avx::<W, N>(grid, strided, packed) };
+        }
+    }
+    // SAFETY: by contract.
+    unsafe { loops::<W, N>(grid, strided, packed) }
+}
+
 #[inline(never)]
 unsafe fn run_fixed<W: Way, const N: usize>(grid: Grid, strided: *mut u8, packed: *mut u8) {
+    // SAFETY: by contract.
+    unsafe { loops::<W, N>(grid, strided, packed) }
+}
+
+/// All blocks of a grid, `N` bytes each.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+unsafe fn loops<W: Way, const N: usize>(grid: Grid, strided: *mut u8, packed: *mut u8) {
     let Grid { count, stride, rows, pitch, .. } = grid;
     let (mut row, mut packed) = (strided, packed);
     for _ in 0..rows {
