@@ -6,6 +6,7 @@ use crate::launch::placement;
 use crate::params::table::{BTLS, PMLS};
 use crate::params::{Params, Setting, Source};
 use crate::rdma;
+use ironweave_ffi_uct::{Uct, survey};
 use std::fmt::Write;
 
 /// Everything, as text.
@@ -25,6 +26,17 @@ pub fn text(params: &Params) -> String {
             }
         }
         Err(why) => drop(writeln!(out, "  ofi       not usable: {why}")),
+    }
+    match Uct::open().and_then(|uct| Ok((uct, survey(uct)?))) {
+        Ok((uct, transports)) => {
+            let path = uct.path().unwrap_or_else(|| uct.name().into());
+            let _ = writeln!(out, "  uct       {}", path.display());
+            for transport in transports {
+                let (name, devices) = (&transport.name, transport.devices.join(", "));
+                let _ = writeln!(out, "            {name} on {devices}: {}", transport.verdict());
+            }
+        }
+        Err(why) => drop(writeln!(out, "  uct       not usable: {why}")),
     }
     let ports = rdma::ports(params);
     if ports.is_empty() {
@@ -108,10 +120,25 @@ pub fn json<'a>(params: &Params, settings: impl Iterator<Item = &'a Setting>) ->
         }),
         Err(why) => serde_json::json!({ "unusable": why.to_string() }),
     };
+    let uct = match Uct::open().and_then(|uct| Ok((uct, survey(uct)?))) {
+        Ok((uct, transports)) => serde_json::json!({
+            "library": uct.path(),
+            "transports": transports
+                .iter()
+                .map(|transport| serde_json::json!({
+                    "name": transport.name,
+                    "devices": transport.devices,
+                    "verdict": transport.verdict(),
+                }))
+                .collect::<Vec<_>>(),
+        }),
+        Err(why) => serde_json::json!({ "unusable": why.to_string() }),
+    };
     serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "components": { "pml": PMLS, "btl": BTLS },
         "ofi": ofi,
+        "uct": uct,
         "rdma": rdma,
         "placement": { "cores": sets.len(), "order_from": order.to_string() },
         "params": params,

@@ -41,32 +41,10 @@ impl Uct {
         }
     }
 
-    /// Sends what waits for room: backlogs, then the protocol's own messages.
+    /// Sends the protocol's own messages, as far as there is room.
     pub(crate) fn flush(&mut self) {
         let Some(port) = self.port.as_mut() else { return };
         let mut blocked: Vec<u64> = Vec::new();
-        let (seats, ending, spares) =
-            (&mut self.core.seats, &mut self.core.ending, &mut self.spares);
-        self.core.waiting.retain(|&index| {
-            let Some(ep) = seats[index as usize].ep.as_deref_mut() else { return false };
-            let Some((message, len)) = ep.backlog.take() else { return false };
-            match send_message(port, ep.lines.main, &message[..len]) {
-                Ok(()) => {
-                    ep.stuck = None;
-                    spares.push(message);
-                    false
-                }
-                Err(Verdict::Later) => {
-                    ep.backlog = Some((message, len));
-                    blocked.push(ep.token);
-                    true
-                }
-                Err(Verdict::Rail(cause)) => {
-                    ending.push((ep.token, End::Fault(Fault::rail(Peer(index), cause))));
-                    false
-                }
-            }
-        });
         for _ in 0..self.core.controls.len() {
             let Some(control) = self.core.controls.pop_front() else { break };
             let Control { life, letter, ref message } = control;
@@ -94,6 +72,13 @@ impl Uct {
     /// Looks at the clock, and does what it is time for.
     #[cold]
     pub(crate) fn tick<S: Sink>(&mut self, sink: &mut S) {
+        if self.queues
+            && let Some(port) = self.port.as_mut()
+        {
+            // Greetings only: they may wait for the clock.
+            let core = &mut self.core;
+            port.glance(self.main, |event| core.event(event, sink));
+        }
         let now = Instant::now();
         if now - self.tended >= TEND {
             self.tended = now;
@@ -115,10 +100,11 @@ impl Uct {
         for (index, seat) in self.core.seats.iter().enumerate() {
             let Some(ep) = &seat.ep else { continue };
             let own = index == self.core.who.me as usize;
-            if own || !ep.joined {
+            if own {
                 continue;
             }
-            if let Err(status) = port.check(ep.lines.main)
+            let line = if ep.joined { ep.lines.main } else { ep.lines.for_letters() };
+            if let Err(status) = port.check(line)
                 && let Verdict::Rail(cause) = judge(status)
             {
                 lost.push((ep.token, End::Fault(Fault::rail(Peer(index as u32), cause))));

@@ -24,7 +24,7 @@ impl Uct {
         let before = self.core.controls.len();
         let mut words = VecDeque::new();
         self.core.controls.retain(|control| control.life != ep.token);
-        let purged = before - self.core.controls.len() + usize::from(ep.backlog.is_some());
+        let purged = before - self.core.controls.len();
         self.core.counters.purged.add(purged as u64);
         let line = if ep.joined { ep.lines.main } else { ep.lines.for_letters() };
         let mut say =

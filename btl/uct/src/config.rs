@@ -1,7 +1,7 @@
 //! What a rail is opened with, and which transports on which devices become rails.
 
 use ironweave_btl::Peer;
-use ironweave_ffi_uct::{DeviceKind, Resource, Uct, UctError};
+use ironweave_ffi_uct::{DeviceKind, Resource, Uct, UctError, defaults};
 use std::time::Duration;
 
 /// How UCT is used.
@@ -101,9 +101,6 @@ pub enum OpenError {
     Limit(&'static str),
 }
 
-/// Networks taken without being asked for by name: the first of these that is there.
-const NETWORKS: [&str; 4] = ["rc_mlx5", "dc_mlx5", "rc_verbs", "tcp"];
-
 /// What is open to be a rail, in order: transports as they were named, devices as the library has them.
 pub(crate) fn choose(uct: &Uct, config: &UctConfig) -> Result<Vec<Resource>, OpenError> {
     sift(uct.resources()?, config)
@@ -125,10 +122,7 @@ pub(crate) fn letters(uct: &Uct, main: &Resource) -> Result<Option<Resource>, Op
 fn sift(resources: Vec<Resource>, config: &UctConfig) -> Result<Vec<Resource>, OpenError> {
     let has = |name: &str| resources.iter().any(|resource| resource.transport == name);
     let wanted: Vec<&str> = match config.transports.is_empty() {
-        true => {
-            let network = NETWORKS.into_iter().find(|name| has(name));
-            ["posix"].into_iter().filter(|name| has(name)).chain(network).collect()
-        }
+        true => defaults(&resources),
         false => config.transports.iter().map(String::as_str).collect(),
     };
     let offered = |of: fn(&Resource) -> &str| {
@@ -174,6 +168,9 @@ fn sift(resources: Vec<Resource>, config: &UctConfig) -> Result<Vec<Resource>, O
     }
 }
 
+/// Places in a queue in shared memory, each with a buffer of a frame's size. A power of two.
+const QUEUE: usize = 64;
+
 /// Names and values of a transport's own configuration; what the user's `UCX_…` variables say of these is overruled.
 pub(crate) fn settings(resource: &Resource, message: usize) -> Vec<(&'static str, String)> {
     let size = message.to_string();
@@ -186,8 +183,11 @@ pub(crate) fn settings(resource: &Resource, message: usize) -> Vec<(&'static str
         ],
         "posix" | "sysv" | "xpmem" => vec![
             ("SEG_SIZE", size),
-            // Buffers of that size, mapped ahead: in megabytes, not in hundreds of them.
-            ("RX_BUFS_GROW", ((4 << 20) / message).clamp(16, 512).to_string()),
+            // Both ends must agree on these two: a writer takes the reader's queue to be as its own.
+            ("FIFO_SIZE", QUEUE.to_string()),
+            ("FIFO_ELEM_SIZE", String::from("128")),
+            // Buffers are mapped ahead, as many as are needed at least.
+            ("RX_BUFS_GROW", (QUEUE + 2).to_string()),
         ],
         "self" => vec![("SEG_SIZE", size)],
         // Seven retries are endless ones on some devices.

@@ -50,8 +50,6 @@ pub(crate) struct Core {
     pub key: JobKey,
     pub seats: Vec<Seat>,
     pub controls: VecDeque<Control>,
-    /// Peers with a backlog.
-    pub waiting: Vec<u32>,
     /// Greetings to be answered.
     pub greetings: Vec<Vec<u8>>,
     /// WELCOMEs, which open the way back.
@@ -80,7 +78,6 @@ impl Core {
             key,
             seats: Vec::new(),
             controls: VecDeque::new(),
-            waiting: Vec::new(),
             greetings: Vec::new(),
             welcomes: Vec::new(),
             ending: Vec::new(),
@@ -282,7 +279,6 @@ impl Core {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.controls.is_empty()
-            && self.waiting.is_empty()
             && self.greetings.is_empty()
             && self.welcomes.is_empty()
             && self.ending.is_empty()

@@ -33,7 +33,7 @@ pub(crate) enum Farewell {
 pub(crate) struct Lines {
     /// Carries frames.
     pub main: EpId,
-    /// Carries greetings, where `main` is connected by them.
+    /// Carries greetings, where `main` is joined by them.
     pub letters: Option<EpId>,
 }
 
@@ -54,13 +54,11 @@ pub(crate) struct Endpoint {
     /// The stamp of the greeting that began this life: of our HELLO, or of theirs.
     pub stamp: u64,
     pub lines: Lines,
-    /// Where endpoints are connected to each other: `main` is.
+    /// Where the two sides' `main` must be joined: it is.
     pub joined: bool,
     /// The layer above knows of it: it asked for it, or was told that it is up.
     pub known: bool,
     pub farewell: Farewell,
-    /// A frame that was packed, and its length, while the library had no room; nothing overtakes it.
-    pub backlog: Option<(Vec<u8>, usize)>,
     /// Since when the library takes nothing for this peer.
     pub stuck: Option<Instant>,
     pub since: Instant,
@@ -79,7 +77,6 @@ impl Endpoint {
             joined: lines.letters.is_none(),
             known: false,
             farewell: Farewell::None,
-            backlog: None,
             stuck: None,
             since: now,
             greeted: now,

@@ -33,7 +33,11 @@ impl Uct {
             return Ok(Lines { main: port.connect(main, &contact.main, life)?, letters: None });
         };
         let line = port.connect(letters, there, life)?;
-        match port.prepare(main, life) {
+        let prepared = match self.queues {
+            true => port.prepare_queue(main, life),
+            false => port.prepare(main, life),
+        };
+        match prepared {
             Ok(main) => Ok(Lines { main, letters: Some(line) }),
             Err(error) => {
                 port.close(line);

@@ -12,9 +12,10 @@
 //! How a dead peer shows: by the error handler (tcp, RDMA), or by a check of each peer every [`UctConfig::check`] (posix,
 //! sysv). Either way it is a fault of the rail, and says nothing of the process.
 //!
-//! What UCT cannot be made to do: a process killed while it writes a message into the queue of another one (posix, sysv)
-//! blocks that queue for all. Frames are put together before they are handed to the library, so that the time is as short
-//! as a copy; what is left shows as silence, which ends the endpoints after [`UctConfig::peer_timeout`].
+//! Shared memory (posix, sysv) has one queue for all who write to an interface, and a process killed between taking a place
+//! in it and filling that place blocks it for all, for good. So each peer gets an interface of its own to write to, which
+//! ends with its endpoint; only greetings go to one that all may write to. What is left: a process killed in the middle of
+//! a greeting. Then nobody can connect any more, which shows after [`UctConfig::connect_timeout`]; connections go on.
 
 mod chores;
 mod close;

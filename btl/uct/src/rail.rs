@@ -11,17 +11,16 @@ use crate::endpoint::{Endpoint, Farewell, Phase};
 use crate::greet::random;
 use crate::verdict::{Verdict, judge};
 use crate::wire::{EP_ADDRESS_MAX, Greeter, JobKey, Kind, LEAD_MAX, PEERS_MAX, PREFIX, word};
-use ironweave_btl::copy;
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{
-    Address, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
+    Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, Residue, RmaDescriptor, Sink, Token,
 };
 use ironweave_ffi_uct::{
-    Attributes, DeviceKind, EpId, IfaceId, Port, Resource, Status, Uct as Library,
+    Attributes, DeviceKind, EpId, IfaceId, MESSAGE_MIN, Port, Resource, Status, Uct as Library,
 };
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Longest frame, header and payload, that is sent by `send_short`, in bytes.
 const MAX_SHORT: usize = 1024;
@@ -29,8 +28,10 @@ const MAX_SHORT: usize = 1024;
 const INLINE: usize = 256;
 /// Bytes that the loop-back transport may hold for us.
 const UNREAD_MAX: usize = 1 << 20;
-/// A greeting must fit into one message.
-const GREETING_ROOM: usize = 2048;
+/// Longest payload of a frame where UCX counts a message's length in 16 bits, in bytes.
+const QUEUE_FRAME_MAX: usize = 60 << 10;
+/// How long nobody sleeps on a rail: accepting connections, checks and clocks have no descriptor.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// One rail: an interface of a transport of UCX on one device.
 pub struct Uct {
@@ -43,12 +44,15 @@ pub struct Uct {
     pub(crate) blob: Blob,
     pub(crate) config: UctConfig,
     kind: DeviceKind,
-    /// Longest message that the library takes at once, in bytes: short, packed.
+    /// Each peer writes to an interface of its own; `main` takes greetings, and is looked at now and then.
+    pub(crate) queues: bool,
+    /// Something can wake who sleeps on this rail.
+    waitable: bool,
+    /// Longest message that the library takes at once, in bytes.
     short: usize,
-    /// Where frames are put together that a queue of other processes waits for.
-    scratch: Vec<u8>,
-    pub(crate) spares: Vec<Vec<u8>>,
     ticks: u32,
+    /// Somebody slept: what has no descriptor is looked at first.
+    armed: bool,
     /// Polls from one look at the clock to the next.
     every: u32,
     pub(crate) tended: Instant,
@@ -89,29 +93,36 @@ impl Uct {
         let unfit =
             |why| OpenError::Unfit { transport: transport.clone(), device: device.clone(), why };
         let mut port = Port::open(library).map_err(failed)?;
-        let message = LEAD_MAX + config.frame;
+        let queues = resource.kind == DeviceKind::SharedMemory;
+        let frame = if queues { config.frame.min(QUEUE_FRAME_MAX) } else { config.frame };
+        let message = LEAD_MAX + frame;
         let main = port.add(resource, &settings(resource, message)).map_err(failed)?;
         let attributes = *port.attributes(main);
-        if attributes.max_bcopy < GREETING_ROOM || attributes.duplicates {
-            return Err(unfit("it carries no messages, or carries them twice"));
+        if let Some(why) = attributes.unfit() {
+            return Err(unfit(why));
         }
         let by_endpoints = !attributes.to_iface || config.by_endpoints && attributes.to_ep;
-        if by_endpoints && !(attributes.to_ep && attributes.ep_addr_len <= EP_ADDRESS_MAX) {
-            return Err(unfit("its endpoints can only be connected by a connection manager"));
-        }
         let mut contact = Contact { main: port.name(main).map_err(failed)?, letters: None };
         let mut aside = None;
+        if queues {
+            if attributes.iface_addr_len > EP_ADDRESS_MAX {
+                return Err(unfit("the address of a queue is too long to be exchanged"));
+            }
+            contact.letters = Some(contact.main.clone());
+            aside = Some(main);
+            port.set_aside(main);
+        }
         if by_endpoints {
             let way = crate::config::letters(library, resource)?
                 .ok_or_else(|| unfit("nothing on its device carries greetings"))?;
-            let iface = port.add(&way, &settings(&way, GREETING_ROOM.max(8192))).map_err(failed)?;
+            let iface = port.add(&way, &settings(&way, 8192)).map_err(failed)?;
             contact.letters = Some(port.name(iface).map_err(failed)?);
             aside = Some(iface);
         }
         if !contact.fits() {
             return Err(unfit("its address is too long to be exchanged"));
         }
-        let frame = config.frame.min(attributes.max_bcopy - LEAD_MAX);
+        let frame = frame.min(attributes.max_bcopy - LEAD_MAX);
         let blob = Blob {
             incarnation,
             frame: frame as u32,
@@ -120,7 +131,6 @@ impl Uct {
         };
         let now = Instant::now();
         let who = Greeter { rail, me: config.me.0, incarnation };
-        let shared = resource.kind == DeviceKind::SharedMemory;
         Ok(Uct {
             port: Some(port),
             main,
@@ -131,9 +141,10 @@ impl Uct {
             config: config.clone(),
             kind: resource.kind,
             short: attributes.max_short,
-            scratch: vec![0; if shared { LEAD_MAX + frame } else { 0 }],
-            spares: Vec::new(),
+            queues,
+            waitable: attributes.waitable,
             ticks: 0,
+            armed: false,
             // A poll of a network is a system call, beside which a look at the clock is nothing.
             every: if resource.kind == DeviceKind::Network { 8 } else { 256 },
             tended: now,
@@ -161,8 +172,8 @@ impl Uct {
             return Err(Refused::TooLong { max });
         }
         let ep = self.sendable(peer)?;
-        let (line, theirs, full) = (ep.lines.main, ep.theirs, ep.backlog.is_some());
-        if full || self.port.as_ref().is_none_or(|port| port.unread() > UNREAD_MAX) {
+        let (line, theirs) = (ep.lines.main, ep.theirs);
+        if self.port.as_ref().is_none_or(|port| port.unread() > UNREAD_MAX) {
             self.core.counters.refused.add(1);
             return Err(Refused::NoRoom);
         }
@@ -197,17 +208,6 @@ impl Uct {
                 self.core.ending.push((ep.token, End::Fault(Fault::rail(peer, cause))));
                 Refused::Closed
             }
-        }
-    }
-
-    /// Keeps a frame that was packed before the library had room for it.
-    #[cold]
-    fn keep(&mut self, peer: Peer, len: usize) {
-        let spare = self.spares.pop().unwrap_or_else(|| vec![0; self.scratch.len()]);
-        let message = std::mem::replace(&mut self.scratch, spare);
-        if let Some(ep) = self.core.seats[peer.index()].ep.as_deref_mut() {
-            ep.backlog = Some((message, len));
-            self.core.waiting.push(peer.0);
         }
     }
 
@@ -333,32 +333,22 @@ impl Btl for Uct {
         let Some(port) = self.port.as_ref() else { return Err(Refused::Closed) };
         let word = word(Kind::Data, header.len(), theirs);
         let (lead, total) = (PREFIX + header.len(), PREFIX + header.len() + len);
-        let mut write = |bytes: &mut [u8]| {
+        let sent = port.send_packed(line, total, |bytes| {
             bytes[..PREFIX].copy_from_slice(&word.to_le_bytes());
             bytes[PREFIX..lead].copy_from_slice(header);
             pack(0, &mut bytes[lead..]);
-        };
-        let (sent, packed) = if self.scratch.is_empty() {
-            let sent = port.send_packed(line, total, write);
-            (sent.map_err(|(status, _)| status), sent.map_or_else(|(_, packed)| packed, |()| true))
-        } else {
-            // The queue of its receiver waits for nobody who is still packing: see `lib.rs`.
-            if port.wish(line) {
-                return Err(self.refused(peer, Status::NO_RESOURCE));
-            }
-            write(&mut self.scratch[..total]);
-            let from = &self.scratch[..total];
-            let sent = port.send_packed(line, total, |bytes| copy::pack(bytes, from));
-            (sent.map_err(|(status, _)| status), true)
-        };
+        });
         match sent {
             Ok(()) => {}
-            Err(status) if !packed => return Err(self.refused(peer, status)),
-            // What was packed cannot be given back: it waits, or is lost with the endpoint, which ends.
-            Err(status) => {
-                if self.refused(peer, status) == Refused::NoRoom && !self.scratch.is_empty() {
-                    self.keep(peer, total);
-                }
+            Err((status, false)) => return Err(self.refused(peer, status)),
+            // What was packed cannot be given back: it is lost with the endpoint.
+            Err((status, true)) => {
+                let cause = match judge(status) {
+                    Verdict::Rail(cause) => cause,
+                    Verdict::Later => Cause::Device("UCX lost a message"),
+                };
+                let life = self.core.endpoint(peer).map_or(0, |ep| ep.token);
+                self.core.ending.push((life, End::Fault(Fault::rail(peer, cause))));
             }
         }
         self.count(len);
@@ -378,14 +368,29 @@ impl Btl for Uct {
         let before = self.core.reports;
         self.poll(sink);
         self.ticks += 1;
-        if self.ticks >= self.every {
+        if self.ticks >= self.every || self.armed {
             self.ticks = 0;
+            self.armed = false;
             self.tick(sink);
         }
         if !self.core.is_idle() {
             self.chores(sink);
         }
         self.core.reports - before
+    }
+
+    fn arm(&mut self) -> Armed {
+        if !self.waitable {
+            return Armed::PollOnly;
+        }
+        if !self.core.is_idle() {
+            return Armed::Ready;
+        }
+        self.armed = true;
+        match self.port.as_mut().map(|port| port.arm(PAUSE)) {
+            Some(Ok(fd)) => fd.map_or(Armed::Ready, Armed::Wait),
+            Some(Err(_)) | None => Armed::PollOnly,
+        }
     }
 
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
@@ -413,7 +418,6 @@ impl Btl for Uct {
         let of = |ep: &Endpoint| {
             let answer = lingers && ep.farewell == Farewell::Said;
             usize::from(ep.phase == Phase::Up && !port.is_flushed(ep.lines.main))
-                + usize::from(ep.backlog.is_some())
                 + usize::from(answer)
         };
         let endpoints: usize =
@@ -446,10 +450,9 @@ impl Btl for Uct {
         )?;
         for (index, seat) in self.core.seats.iter().enumerate().take(64) {
             if let Some(ep) = &seat.ep {
-                let backlog = ep.backlog.as_ref().map(|(_, len)| len);
                 writeln!(
                     out,
-                    "  {index}: {:?}, {:x} to {:x}, joined {}, {:?}, backlog {backlog:?}, stuck {:?}",
+                    "  {index}: {:?}, {:x} to {:x}, joined {}, {:?}, stuck {:?}",
                     ep.phase,
                     ep.token,
                     ep.theirs,
@@ -517,4 +520,4 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize) -> Caps {
     }
 }
 
-const _: () = assert!(MAX_SHORT <= GREETING_ROOM);
+const _: () = assert!(MAX_SHORT <= MESSAGE_MIN);

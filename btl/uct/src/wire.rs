@@ -36,7 +36,7 @@ pub const LEAD_MAX: usize = PREFIX + HEADER_MAX;
 /// Peers have indices below this.
 pub const PEERS_MAX: u32 = 1 << INDEX_BITS;
 /// Longest address of an endpoint that is exchanged, in bytes.
-pub const EP_ADDRESS_MAX: usize = 128;
+pub const EP_ADDRESS_MAX: usize = ironweave_ffi_uct::ADDRESS_MAX;
 
 const INDEX_BITS: u32 = 20;
 const TOKEN_BITS: u32 = 52;

@@ -10,13 +10,18 @@
 //! returns is handed up as [`Status`] (law 3). (Blueprint, "The house": unsafe lives in `ffi/`.)
 #![allow(unsafe_code)] // Calls a C library through its documented types; each block says by which invariant.
 
+mod attributes;
 mod inbox;
 mod library;
 mod port;
 mod raw;
+mod sleep;
 mod status;
+mod survey;
 
+pub use attributes::{Attributes, RKEY_MAX};
 pub use inbox::Event;
 pub use library::{DeviceKind, Resource, Uct, UctError, VARIABLE};
-pub use port::{Attributes, Direction, EpId, IfaceId, Memory, Name, Port, RKEY_MAX, RemoteMemory};
+pub use port::{Direction, EpId, IfaceId, Memory, Name, NotWaitable, Port, RemoteMemory};
 pub use status::Status;
+pub use survey::{ADDRESS_MAX, MESSAGE_MIN, Standing, Transport, defaults, survey};

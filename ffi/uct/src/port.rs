@@ -8,9 +8,11 @@
 //! The library runs no thread for it (its asynchronous work is done by [`Port::tend`]), and calls back only within calls
 //! of the port.
 
+use crate::attributes::{Attributes, attributes};
 use crate::inbox::{Event, Inbox, Note, Operation, Wish, arrived, broke, done, has_room, purged};
 use crate::library::{DeviceKind, Resource, Uct, UctError, c_string, call};
-use crate::raw::{self, Handle, flag, md_flag};
+use crate::raw::{self, Handle, flag};
+use crate::sleep::Bed;
 use crate::status::Status;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,11 +20,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
+use std::time::Duration;
 
 /// The active message that carries all of ours.
 const MESSAGE: u8 = 9;
-/// What an interface may ask for as a packed remote key, in bytes.
-pub const RKEY_MAX: usize = 64;
 
 /// Which of a port's interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,63 +45,15 @@ pub struct Name {
     pub iface: Vec<u8>,
 }
 
-/// What an interface can do.
-#[derive(Clone, Copy, Debug)]
-pub struct Attributes {
-    /// Longest message, in bytes: short, packed, out of user memory.
-    pub max_short: usize,
-    /// See `max_short`.
-    pub max_bcopy: usize,
-    /// See `max_short`; 0 where there is none.
-    pub max_zcopy: usize,
-    /// Longest part of such a message that is not user memory, and how many pieces of it there may be.
-    pub zcopy_header: usize,
-    /// See `zcopy_header`.
-    pub zcopy_pieces: usize,
-    /// Longest put and get out of and into user memory, in bytes; 0 where there is none.
-    pub max_put: usize,
-    /// See `max_put`.
-    pub max_get: usize,
-    /// Shortest get, in bytes.
-    pub min_get: usize,
-    /// Shortest put, in bytes.
-    pub min_put: usize,
-    /// Length of the two parts of its name, and of an endpoint's address.
-    pub device_addr_len: usize,
-    /// See `device_addr_len`.
-    pub iface_addr_len: usize,
-    /// See `device_addr_len`.
-    pub ep_addr_len: usize,
-    /// Endpoints are connected to an interface's name.
-    pub to_iface: bool,
-    /// Endpoints are connected to an endpoint's address.
-    pub to_ep: bool,
-    /// The error handler is called when a peer fails.
-    pub peer_failure: bool,
-    /// Endpoints can be asked whether their peer is there.
-    pub ep_check: bool,
-    /// Endpoints can tell when they have room.
-    pub pending: bool,
-    /// Messages may come twice.
-    pub duplicates: bool,
-    /// One-way, in nanoseconds.
-    pub latency_ns: u32,
-    /// In megabytes a second.
-    pub bandwidth_mbs: u32,
-    /// Local memory must be registered for puts, gets and messages out of it.
-    pub need_memory: bool,
-    /// The key of remote memory is needed.
-    pub need_rkey: bool,
-    /// Length of a packed remote key, in bytes.
-    pub rkey_len: usize,
-}
-
 struct Interface {
     raw: *mut raw::Iface,
     component: Handle,
     md: Handle,
     attributes: Attributes,
     way: Way,
+    /// To open more of them.
+    resource: Resource,
+    settings: Vec<(&'static str, String)>,
 }
 
 /// Where messages are when the library has taken them.
@@ -112,10 +65,13 @@ enum Way {
 }
 
 struct Endpoint {
+    /// Null while it has a queue and is not joined.
     raw: *mut raw::Ep,
     iface: usize,
     mark: u64,
     wish: RefCell<Option<Box<Wish>>>,
+    /// The interface that only its peer writes to.
+    queue: Option<*mut raw::Iface>,
 }
 
 /// Registered memory. Given back to [`Port::deregister`]; the port's end ends it too.
@@ -162,6 +118,7 @@ pub struct Port {
     operations: HashMap<u64, Box<Operation>>,
     memory: Vec<(usize, Handle)>,
     inbox: Box<Inbox>,
+    bed: Option<Bed>,
 }
 
 // SAFETY: the library is used in its single-threaded mode: by one thread at a time, whichever it is. Nothing of a port is
@@ -197,6 +154,7 @@ impl Port {
             operations: HashMap::new(),
             memory: Vec::new(),
             inbox: Box::default(),
+            bed: None,
         })
     }
 
@@ -208,7 +166,7 @@ impl Port {
     pub fn add(
         &mut self,
         resource: &Resource,
-        settings: &[(&str, String)],
+        settings: &[(&'static str, String)],
     ) -> Result<IfaceId, UctError> {
         let (component, md) = self.uct.open_domain(resource)?;
         match self.open_iface(resource, settings, md) {
@@ -218,7 +176,15 @@ impl Port {
                     _ if resource.transport == "tcp" => Way::Socket,
                     _ => Way::Device,
                 };
-                self.ifaces.push(Interface { raw, component, md, attributes, way });
+                self.ifaces.push(Interface {
+                    raw,
+                    component,
+                    md,
+                    attributes,
+                    way,
+                    resource: resource.clone(),
+                    settings: settings.to_vec(),
+                });
                 Ok(IfaceId(self.ifaces.len() - 1))
             }
             Err(error) => {
@@ -282,7 +248,12 @@ impl Port {
             call("uct_iface_open", opened)?;
         }
         match self.set_up(iface, md) {
-            Ok(attributes) => Ok((iface, attributes)),
+            Ok(attributes) => {
+                if let Some(bed) = &self.bed {
+                    self.watch(bed, iface);
+                }
+                Ok((iface, attributes))
+            }
             Err(error) => {
                 // SAFETY: opened above, without endpoints.
                 unsafe { (calls.uct_iface_close)(iface) };
@@ -360,15 +331,7 @@ impl Port {
     /// The library's words.
     pub fn connect(&mut self, iface: IfaceId, name: &Name, mark: u64) -> Result<EpId, UctError> {
         let (device, address) = (padded(&name.device), padded(&name.iface));
-        use raw::ep_field as field;
-        let params = raw::EpParams {
-            field_mask: field::IFACE | field::DEV_ADDR | field::IFACE_ADDR,
-            iface: self.ifaces[iface.0].raw,
-            user_data: null_mut(),
-            dev_addr: device.as_ptr(),
-            iface_addr: address.as_ptr(),
-            rest: [0; 15],
-        };
+        let params = params_of(self.ifaces[iface.0].raw, &device, &address);
         self.create(iface, &params, mark)
     }
 
@@ -388,6 +351,19 @@ impl Port {
         self.create(iface, &params, mark)
     }
 
+    /// An endpoint that is not connected yet, with an interface of its own, opened as `like` was, for its peer to write to.
+    ///
+    /// The transports of shared memory have one queue for all who write to an interface: a process killed between taking
+    /// a place in it and filling that place blocks it for all others, for good. In a queue of its own it blocks nobody.
+    ///
+    /// # Errors
+    /// The library's words.
+    pub fn prepare_queue(&mut self, like: IfaceId, mark: u64) -> Result<EpId, UctError> {
+        let Interface { md, resource, settings, .. } = &self.ifaces[like.0];
+        let (queue, _) = self.open_iface(resource, settings, *md)?;
+        Ok(self.enter(null_mut(), like, mark, Some(queue)))
+    }
+
     fn create(
         &mut self,
         iface: IfaceId,
@@ -397,6 +373,16 @@ impl Port {
         let mut raw = null_mut();
         // SAFETY: addresses live through the call, which copies them.
         call("uct_ep_create", unsafe { (self.uct.calls.uct_ep_create)(params, &mut raw) })?;
+        Ok(self.enter(raw, iface, mark, None))
+    }
+
+    fn enter(
+        &mut self,
+        raw: *mut raw::Ep,
+        iface: IfaceId,
+        mark: u64,
+        queue: Option<*mut raw::Iface>,
+    ) -> EpId {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
@@ -405,31 +391,46 @@ impl Port {
             }
         };
         let (generation, slot) = &mut self.endpoints[index as usize];
-        *slot = Some(Endpoint { raw, iface: iface.0, mark, wish: RefCell::default() });
-        self.by_handle.insert(raw, index);
-        Ok(EpId { index, generation: *generation })
+        *slot = Some(Endpoint { raw, iface: iface.0, mark, wish: RefCell::default(), queue });
+        if !raw.is_null() {
+            self.by_handle.insert(raw, index);
+        }
+        EpId { index, generation: *generation }
     }
 
-    /// An endpoint's own address, for the peer to join.
+    /// An endpoint's own address, or its queue's, for the peer to join.
     ///
     /// # Errors
     /// The library's words.
     pub fn ep_address(&self, id: EpId) -> Result<Vec<u8>, UctError> {
-        let ep = self.endpoint(id).ok_or(CLOSED)?;
-        let mut address = vec![0; self.ifaces[ep.iface].attributes.ep_addr_len];
+        let ep = self.slot(id).ok_or(CLOSED)?;
+        let attributes = &self.ifaces[ep.iface].attributes;
+        let len =
+            if ep.queue.is_some() { attributes.iface_addr_len } else { attributes.ep_addr_len };
+        let mut address = vec![0; len];
         // SAFETY: as long as the interface said.
-        let got = unsafe { (self.uct.calls.uct_ep_get_address)(ep.raw, address.as_mut_ptr()) };
-        call("uct_ep_get_address", got)?;
+        unsafe {
+            if let Some(queue) = ep.queue {
+                let got = (self.uct.calls.uct_iface_get_address)(queue, address.as_mut_ptr());
+                call("uct_iface_get_address", got)?;
+            } else {
+                let got = (self.uct.calls.uct_ep_get_address)(ep.raw, address.as_mut_ptr());
+                call("uct_ep_get_address", got)?;
+            }
+        }
         Ok(address)
     }
 
-    /// Connects a prepared endpoint with a peer's, by the peer's device address and endpoint address.
+    /// Connects a prepared endpoint with a peer's, by the peer's device address and what its [`Port::ep_address`] is.
     ///
     /// # Errors
     /// The library's words; also for addresses of another length.
     pub fn join(&mut self, id: EpId, device: &[u8], address: &[u8]) -> Result<(), UctError> {
-        let ep = self.endpoint(id).ok_or(CLOSED)?;
+        let ep = self.slot(id).ok_or(CLOSED)?;
         let attributes = &self.ifaces[ep.iface].attributes;
+        if let Some(queue) = ep.queue {
+            return self.join_queue(id, queue, device, address);
+        }
         if device.len() != attributes.device_addr_len || address.len() != attributes.ep_addr_len {
             return Err(UctError::Call {
                 call: "uct_ep_connect_to_ep",
@@ -444,10 +445,40 @@ impl Port {
         call("uct_ep_connect_to_ep", joined).map(drop)
     }
 
+    fn join_queue(
+        &mut self,
+        id: EpId,
+        queue: *mut raw::Iface,
+        device: &[u8],
+        address: &[u8],
+    ) -> Result<(), UctError> {
+        let name = Name { device: device.to_vec(), iface: address.to_vec() };
+        let like = self.slot(id).map(|ep| IfaceId(ep.iface)).ok_or(CLOSED)?;
+        if !self.reaches(like, &name) {
+            return Err(UctError::Call { call: "uct_ep_create", status: Status::UNREACHABLE });
+        }
+        let (device, address) = (padded(device), padded(address));
+        let params = params_of(queue, &device, &address);
+        let mut raw = null_mut();
+        // SAFETY: addresses live through the call, which copies them.
+        call("uct_ep_create", unsafe { (self.uct.calls.uct_ep_create)(&params, &mut raw) })?;
+        if let (_, Some(ep)) = &mut self.endpoints[id.index as usize] {
+            ep.raw = raw;
+        }
+        self.by_handle.insert(raw, id.index);
+        Ok(())
+    }
+
     #[inline]
-    fn endpoint(&self, id: EpId) -> Option<&Endpoint> {
+    fn slot(&self, id: EpId) -> Option<&Endpoint> {
         let (generation, slot) = self.endpoints.get(id.index as usize)?;
         slot.as_ref().filter(|_| *generation == id.generation)
+    }
+
+    /// One that the library has.
+    #[inline]
+    fn endpoint(&self, id: EpId) -> Option<&Endpoint> {
+        self.slot(id).filter(|ep| !ep.raw.is_null())
     }
 
     /// Sends a message of 8 bytes and `rest`, which together are not longer than `max_short`.
@@ -696,14 +727,21 @@ impl Port {
         *generation = generation.wrapping_add(1);
         self.free.push(id.index);
         self.by_handle.remove(&ep.raw);
-        // SAFETY: a live endpoint, purged of the only request it can have, whose box is dropped after it.
+        // SAFETY: a live endpoint, purged of the only request it can have, whose box is dropped after it; a queue of which
+        // that was the only endpoint.
         unsafe {
-            let ops = &(*(*ep.raw).iface).ops;
-            if ep.wish.borrow().as_ref().is_some_and(|wish| wish.waits) {
-                (ops.pending_purge)(ep.raw, purged, null_mut());
+            if !ep.raw.is_null() {
+                let ops = &(*(*ep.raw).iface).ops;
+                if ep.wish.borrow().as_ref().is_some_and(|wish| wish.waits) {
+                    (ops.pending_purge)(ep.raw, purged, null_mut());
+                }
+                (ops.ep_flush)(ep.raw, raw::FLUSH_CANCEL, null_mut());
+                (self.uct.calls.uct_ep_destroy)(ep.raw);
             }
-            (ops.ep_flush)(ep.raw, raw::FLUSH_CANCEL, null_mut());
-            (self.uct.calls.uct_ep_destroy)(ep.raw);
+            if let Some(queue) = ep.queue {
+                ((*queue).ops.progress_disable)(queue, raw::PROGRESS_ALL);
+                (self.uct.calls.uct_iface_close)(queue);
+            }
         }
         self.inbox.notes.borrow_mut().retain(|note| match note {
             Note::Broke(of, _) | Note::Room(of) => *of != ep.raw,
@@ -711,11 +749,25 @@ impl Port {
         });
     }
 
+    /// Leaves an interface out of [`Port::poll`]: [`Port::glance`] looks at it.
+    pub fn set_aside(&mut self, iface: IfaceId) {
+        let raw = self.ifaces[iface.0].raw;
+        // SAFETY: a live interface.
+        unsafe { ((*raw).ops.progress_disable)(raw, raw::PROGRESS_ALL) };
+    }
+
+    /// As [`Port::poll`], for one interface that was set aside.
+    pub fn glance(&mut self, iface: IfaceId, f: impl FnMut(Event<'_>)) -> usize {
+        let raw = self.ifaces[iface.0].raw;
+        // SAFETY: a live interface, which nobody polls otherwise.
+        self.run(f, || unsafe { ((*raw).ops.iface_progress)(raw) } as usize)
+    }
+
     /// Tells what happened meanwhile; how many callbacks of the library did something.
     #[inline]
-    pub fn poll(&mut self, mut f: impl FnMut(Event<'_>)) -> usize {
+    pub fn poll(&mut self, f: impl FnMut(Event<'_>)) -> usize {
         let (worker, stride) = (self.worker, self.uct.stride);
-        let count = self.inbox.during(&mut |message: &[u8]| f(Event::Arrived(message)), || {
+        self.run(f, || {
             let mut count = 0;
             for element in 0..raw::PROGRESS_ELEMENTS {
                 // SAFETY: the worker starts with elements of that stride, each a callback and its argument; the
@@ -727,7 +779,12 @@ impl Port {
                 }
             }
             count
-        });
+        })
+    }
+
+    #[inline]
+    fn run(&mut self, mut f: impl FnMut(Event<'_>), progress: impl FnOnce() -> usize) -> usize {
+        let count = self.inbox.during(&mut |message: &[u8]| f(Event::Arrived(message)), progress);
         if !self.inbox.notes.borrow().is_empty() {
             self.tell(&mut f);
         }
@@ -773,27 +830,49 @@ impl Port {
         self.inbox.early_bytes()
     }
 
-    /// The descriptors that become readable when an interface has something, armed; `None` when something is there already
-    /// or an interface can only be polled.
-    pub fn arm(&mut self) -> Option<Vec<RawFd>> {
-        if !self.inbox.is_quiet() {
-            return None;
+    /// Prepares for sleeping: a descriptor that becomes readable when an interface has something, and after `pause` in any
+    /// case, since no descriptor tells of the library's asynchronous work. `None`: something is there already.
+    ///
+    /// # Errors
+    /// An interface can only be polled, or the system has no descriptor to give.
+    pub fn arm(&mut self, pause: Duration) -> Result<Option<RawFd>, NotWaitable> {
+        if self.ifaces.iter().any(|iface| !iface.attributes.waitable) {
+            return Err(NotWaitable);
         }
-        let mut fds = Vec::new();
-        for iface in &self.ifaces {
-            let mut fd: c_int = -1;
-            // SAFETY: a live interface; the descriptor is written and stays the interface's.
-            let ready = unsafe {
-                (self.uct.calls.uct_iface_event_fd_get)(iface.raw, &mut fd) == Status::OK
-                    && (self.uct.calls.uct_iface_event_arm)(iface.raw, raw::EVENTS_ALL)
-                        == Status::OK
-            };
-            if !ready {
-                return None;
+        if self.bed.is_none() {
+            let bed = Bed::new().ok_or(NotWaitable)?;
+            for raw in self.all_ifaces() {
+                self.watch(&bed, raw);
             }
-            fds.push(fd);
+            self.bed = Some(bed);
         }
-        Some(fds)
+        if !self.inbox.is_quiet() {
+            return Ok(None);
+        }
+        for raw in self.all_ifaces() {
+            // SAFETY: a live interface.
+            let armed = unsafe { (self.uct.calls.uct_iface_event_arm)(raw, raw::EVENTS_ALL) };
+            if armed != Status::OK {
+                return Ok(None);
+            }
+        }
+        Ok(self.bed.as_ref().and_then(|bed| bed.lie_down(pause)))
+    }
+
+    /// The interfaces, and the endpoints' queues.
+    fn all_ifaces(&self) -> impl Iterator<Item = *mut raw::Iface> {
+        let queues = self.endpoints.iter().filter_map(|(_, ep)| ep.as_ref()?.queue);
+        self.ifaces.iter().map(|iface| iface.raw).chain(queues)
+    }
+
+    /// Has an interface wake the sleeper, as long as it is open.
+    fn watch(&self, bed: &Bed, iface: *mut raw::Iface) {
+        let mut fd: c_int = -1;
+        // SAFETY: a live interface; the descriptor is written and stays the interface's.
+        let got = unsafe { (self.uct.calls.uct_iface_event_fd_get)(iface, &mut fd) };
+        if got == Status::OK {
+            bed.add(fd);
+        }
     }
 
     /// Registers memory for operations of an interface, here and by peers.
@@ -871,7 +950,24 @@ impl Port {
     }
 }
 
+/// Nobody can sleep on this port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotWaitable;
+
 const CLOSED: UctError = UctError::Call { call: "endpoint", status: Status::NOT_CONNECTED };
+
+/// Of an endpoint to be connected to an interface; the addresses are [`padded`].
+fn params_of(iface: *mut raw::Iface, device: &[u8], address: &[u8]) -> raw::EpParams {
+    use raw::ep_field as field;
+    raw::EpParams {
+        field_mask: field::IFACE | field::DEV_ADDR | field::IFACE_ADDR,
+        iface,
+        user_data: null_mut(),
+        dev_addr: device.as_ptr(),
+        iface_addr: address.as_ptr(),
+        rest: [0; 15],
+    }
+}
 
 /// Addresses are read by structs of the library that may be longer than the address, and want alignment.
 fn padded(address: &[u8]) -> Vec<u8> {
@@ -879,41 +975,6 @@ fn padded(address: &[u8]) -> Vec<u8> {
     padded.extend_from_slice(address);
     padded.resize(address.len() + 128, 0);
     padded
-}
-
-fn attributes(attr: &raw::IfaceAttr, md: &raw::MdAttr) -> Attributes {
-    let has = |flag: u64| attr.flags & flag != 0;
-    let if_has = |flag: u64, size: usize| if has(flag) { size } else { 0 };
-    let rkey_len = md.rkey_packed_size;
-    let keys = md.flags & md_flag::NEED_RKEY == 0
-        || (md.flags & md_flag::REG != 0 && rkey_len <= RKEY_MAX);
-    let latency = attr.latency[0] + attr.overhead;
-    let bandwidth = attr.bandwidth[0] + attr.bandwidth[1];
-    Attributes {
-        max_short: if_has(flag::AM_SHORT, attr.am.max_short),
-        max_bcopy: if_has(flag::AM_BCOPY, attr.am.max_bcopy),
-        max_zcopy: if_has(flag::AM_ZCOPY, attr.am.max_zcopy),
-        zcopy_header: if_has(flag::AM_ZCOPY, attr.am.max_hdr),
-        zcopy_pieces: if_has(flag::AM_ZCOPY, attr.am.max_iov),
-        max_put: if keys { if_has(flag::PUT_ZCOPY, attr.put.max_zcopy) } else { 0 },
-        max_get: if keys { if_has(flag::GET_ZCOPY, attr.get.max_zcopy) } else { 0 },
-        min_get: attr.get.min_zcopy,
-        min_put: attr.put.min_zcopy,
-        device_addr_len: attr.device_addr_len,
-        iface_addr_len: attr.iface_addr_len,
-        ep_addr_len: attr.ep_addr_len,
-        to_iface: has(flag::CONNECT_TO_IFACE),
-        to_ep: has(flag::CONNECT_TO_EP),
-        peer_failure: has(flag::PEER_FAILURE),
-        ep_check: has(flag::EP_CHECK),
-        pending: has(flag::PENDING),
-        duplicates: has(flag::AM_DUP),
-        latency_ns: (latency * 1e9).clamp(1.0, 1e9) as u32,
-        bandwidth_mbs: (bandwidth / 1e6).clamp(1.0, 1e6) as u32,
-        need_memory: md.flags & md_flag::NEED_MEMH != 0,
-        need_rkey: md.flags & md_flag::NEED_RKEY != 0,
-        rkey_len,
-    }
 }
 
 impl Drop for Port {

@@ -111,6 +111,12 @@ pub mod flag {
     pub const AM_DUP: u64 = 1 << 43;
 }
 
+/// `UCT_IFACE_FLAG_EVENT_…`: of `event_flags`.
+pub mod event_flag {
+    pub const RECV: u64 = 1 << 1;
+    pub const FD: u64 = 1 << 3;
+}
+
 /// `uct_md_attr_t`, with room behind it.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -278,7 +284,7 @@ pub struct Ops {
     pub iface_fence: Unused,
     pub progress_enable: unsafe extern "C" fn(*mut Iface, c_uint),
     pub progress_disable: unsafe extern "C" fn(*mut Iface, c_uint),
-    pub iface_progress: Unused,
+    pub iface_progress: unsafe extern "C" fn(*mut Iface) -> c_uint,
     pub event_fd_get: Unused,
     pub event_arm: Unused,
     pub close: Unused,
@@ -329,6 +335,7 @@ mod tests {
         let ours = [
             ("uct_iface_attr_t,cap.am", offset_of!(IfaceAttr, am)),
             ("uct_iface_attr_t,cap.flags", offset_of!(IfaceAttr, flags)),
+            ("uct_iface_attr_t,cap.event_flags", offset_of!(IfaceAttr, event_flags)),
             ("uct_iface_attr_t,device_addr_len", offset_of!(IfaceAttr, device_addr_len)),
             ("uct_iface_attr_t,overhead", offset_of!(IfaceAttr, overhead)),
             ("uct_iface_attr_t,dev_num_paths", offset_of!(IfaceAttr, dev_num_paths)),
@@ -351,6 +358,7 @@ mod tests {
             ("uct_iface_ops_t,ep_pending_add", offset_of!(Ops, pending_add)),
             ("uct_iface_ops_t,ep_check", offset_of!(Ops, ep_check)),
             ("uct_iface_ops_t,iface_progress_enable", offset_of!(Ops, progress_enable)),
+            ("uct_iface_ops_t,iface_progress", offset_of!(Ops, iface_progress)),
             ("uct_iface_ops_t,iface_is_reachable", offset_of!(Ops, is_reachable)),
         ];
         let sizes = [

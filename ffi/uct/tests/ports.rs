@@ -45,6 +45,8 @@ struct Side {
     name: Name,
     heard: Vec<Vec<u8>>,
     broke: Vec<(u64, Status)>,
+    /// Endpoints that told that they have room.
+    room: Vec<u64>,
 }
 
 impl Side {
@@ -52,16 +54,17 @@ impl Side {
         let mut port = Port::open(uct).unwrap();
         let iface = port.add(resource, &[("NO_SUCH_SETTING", String::from("1"))]).unwrap();
         let name = port.name(iface).unwrap();
-        Side { port, iface, name, heard: Vec::new(), broke: Vec::new() }
+        Side { port, iface, name, heard: Vec::new(), broke: Vec::new(), room: Vec::new() }
     }
 
     fn turn(&mut self) {
         self.port.tend();
-        let (heard, broke) = (&mut self.heard, &mut self.broke);
+        let (heard, broke, room) = (&mut self.heard, &mut self.broke, &mut self.room);
         self.port.poll(|event| match event {
             Event::Arrived(message) => heard.push(message.to_vec()),
             Event::Broke { mark, status } => broke.push((mark, status)),
-            Event::Room { .. } | Event::Done { .. } => {}
+            Event::Room { mark } => room.push(mark),
+            Event::Done { .. } => {}
         });
     }
 }
@@ -112,18 +115,155 @@ fn talk(test: &str, version: &str, transport: &str) {
     assert_ne!(again, ep);
 }
 
-macro_rules! talks {
-    ($($name:ident: $version:literal, $transport:literal;)*) => {
+/// Turns both until `done`.
+fn until(sides: &mut [Side; 2], what: &str, mut done: impl FnMut(&mut [Side; 2]) -> bool) {
+    let since = Instant::now();
+    while !done(sides) {
+        assert!(since.elapsed() < Duration::from_secs(30), "{what}: {:?}", sides[0].port);
+        sides.iter_mut().for_each(Side::turn);
+    }
+}
+
+/// Fills an endpoint, whose peer does not read, until it takes nothing more.
+fn fill(side: &Side, ep: EpId) {
+    let len = side.port.attributes(side.iface).max_bcopy;
+    for _ in 0..100_000 {
+        match side.port.send_packed(ep, len, |bytes| bytes.fill(5)) {
+            Ok(()) => {}
+            Err((Status::NO_RESOURCE, false)) => return,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it takes everything");
+}
+
+/// An endpoint that is closed takes its request for room along, whatever stage that is in; its neighbours go on.
+fn purge(test: &str, version: &str, transport: &str) {
+    let Some((uct, resource)) = resource(test, version, transport) else { return };
+    let mut sides = [Side::open(uct, &resource), Side::open(uct, &resource)];
+    let name = sides[1].name.clone();
+    for stage in 0..5_u64 {
+        let iface = sides[0].iface;
+        let ep = sides[0].port.connect(iface, &name, 100 + stage).unwrap();
+        let neighbour = sides[0].port.connect(iface, &name, 200 + stage).unwrap();
+        for ep in [ep, neighbour] {
+            let heard = sides[1].heard.len();
+            until(&mut sides, "the first message", |sides| {
+                let _ = sides[0].port.send_short(ep, stage, b"");
+                sides[1].heard.len() > heard
+            });
+        }
+        let drain = |sides: &mut [Side; 2]| {
+            until(sides, "room", |sides| sides[0].room.contains(&(100 + stage)));
+        };
+        if stage > 0 {
+            fill(&sides[0], ep);
+        }
+        match stage {
+            0 => assert!(!sides[0].port.wish(ep), "there is room"),
+            1 => {}
+            2 => assert!(
+                sides[0].port.wish(ep) && sides[0].port.wish(ep),
+                "asked twice is asked once"
+            ),
+            _ => {
+                assert!(sides[0].port.wish(ep));
+                drain(&mut sides);
+            }
+        }
+        if stage == 4 {
+            fill(&sides[0], ep);
+            assert!(sides[0].port.wish(ep), "asked again");
+        }
+        let told = sides[0].room.iter().filter(|&&mark| mark == 100 + stage).count();
+        sides[0].port.close(ep);
+        assert!(!sides[0].port.wish(ep) && sides[0].port.is_flushed(ep), "nothing of it is left");
+        let heard = sides[1].heard.len();
+        let mark = 1000 + stage;
+        let mut sent = false;
+        until(&mut sides, "the neighbour's message", |sides| {
+            sent = sent || sides[0].port.send_short(neighbour, mark, b"on").is_ok();
+            sides[1].heard[heard..].iter().any(|message| message[..8] == mark.to_ne_bytes())
+        });
+        let now = sides[0].room.iter().filter(|&&mark| mark == 100 + stage).count();
+        assert_eq!(now, told, "stage {stage}: a closed endpoint told of room");
+        assert!(sides[0].broke.is_empty(), "{:?}", sides[0].broke);
+        sides[0].port.close(neighbour);
+    }
+}
+
+/// Whether the descriptor becomes readable in that time.
+fn wakes(fd: i32, millis: i32) -> bool {
+    let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, alive through the call.
+    #[allow(unsafe_code)]
+    let ready = unsafe { libc::poll(&mut fds, 1, millis) };
+    ready == 1
+}
+
+/// A message wakes who sleeps, into the interface and into an endpoint's queue.
+fn sleep(test: &str, version: &str, transport: &str) {
+    let Some((uct, resource)) = resource(test, version, transport) else { return };
+    let mut sides = [Side::open(uct, &resource), Side::open(uct, &resource)];
+    let shared = transport != "tcp";
+    let (iface, name) = (sides[0].iface, sides[1].name.clone());
+    let mut eps = vec![sides[0].port.connect(iface, &name, 1).unwrap()];
+    if shared {
+        let like = sides[1].iface;
+        let [ours, theirs] = [
+            sides[0].port.prepare_queue(iface, 2).unwrap(),
+            sides[1].port.prepare_queue(like, 3).unwrap(),
+        ];
+        assert_eq!(sides[0].port.send_short(ours, 1, b""), Err(Status::NOT_CONNECTED));
+        assert!(sides[0].port.join(ours, &name.device, b"wrong").is_err());
+        let address = sides[1].port.ep_address(theirs).unwrap();
+        sides[0].port.join(ours, &name.device, &address).unwrap();
+        eps.push(ours);
+    }
+    let hour = Duration::from_secs(3600);
+    for round in 0..20_u64 {
+        for &ep in &eps {
+            let heard = sides[1].heard.len();
+            if round > 0 {
+                let mut fd = None;
+                until(&mut sides, "to fall asleep", |sides| {
+                    fd = sides[1].port.arm(hour).unwrap();
+                    fd.is_some()
+                });
+                let fd = fd.unwrap();
+                assert!(!wakes(fd, 0), "nothing is there");
+                sides[0].port.send_short(ep, round, b"wake up").unwrap();
+                sides[0].turn();
+                assert!(wakes(fd, 10_000), "slept through a message, round {round}");
+            } else {
+                until(&mut sides, "a connection", |sides| {
+                    sides[0].port.send_short(ep, round, b"connects").is_ok()
+                });
+            }
+            until(&mut sides, "the message", |sides| sides[1].heard.len() > heard);
+        }
+    }
+    until(&mut sides, "to fall asleep", |sides| {
+        sides[1].port.arm(Duration::from_millis(1)).unwrap().is_some()
+    });
+    let fd = sides[1].port.arm(Duration::from_millis(1)).unwrap().unwrap();
+    assert!(wakes(fd, 10_000), "the timer");
+    let fd = sides[1].port.arm(hour).unwrap().unwrap();
+    assert!(!wakes(fd, 0), "it was set anew");
+}
+
+macro_rules! each {
+    ($what:ident: $($name:ident: $version:literal, $transport:literal;)*) => {
         $(
             #[test]
             fn $name() {
-                talk(stringify!($name), $version, $transport);
+                $what(stringify!($name), $version, $transport);
             }
         )*
     };
 }
 
-talks! {
+each! { talk:
     tcp_of_debian: "debian", "tcp";
     posix_of_debian: "debian", "posix";
     sysv_of_debian: "debian", "sysv";
@@ -132,4 +272,22 @@ talks! {
     posix_of_1_22: "ucx-1.22", "posix";
     sysv_of_1_22: "ucx-1.22", "sysv";
     self_of_1_22: "ucx-1.22", "self";
+}
+
+each! { purge:
+    purges_tcp_of_debian: "debian", "tcp";
+    purges_posix_of_debian: "debian", "posix";
+    purges_sysv_of_debian: "debian", "sysv";
+    purges_tcp_of_1_22: "ucx-1.22", "tcp";
+    purges_posix_of_1_22: "ucx-1.22", "posix";
+    purges_sysv_of_1_22: "ucx-1.22", "sysv";
+}
+
+each! { sleep:
+    sleeps_on_tcp_of_debian: "debian", "tcp";
+    sleeps_on_posix_of_debian: "debian", "posix";
+    sleeps_on_sysv_of_debian: "debian", "sysv";
+    sleeps_on_tcp_of_1_22: "ucx-1.22", "tcp";
+    sleeps_on_posix_of_1_22: "ucx-1.22", "posix";
+    sleeps_on_sysv_of_1_22: "ucx-1.22", "sysv";
 }

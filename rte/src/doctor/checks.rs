@@ -7,6 +7,7 @@ use crate::params::sources;
 use ironweave_ffi::ofi::Standing;
 use ironweave_ffi::probe::{self, probe};
 use ironweave_ffi::system;
+use ironweave_ffi_uct::{self as ucx, Uct};
 use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -280,6 +281,27 @@ pub(super) fn ofi() -> Vec<Finding> {
             Finding::new(format!("ofi {}", provider.name), Level::Note, provider.verdict())
         }))
         .collect()
+}
+
+pub(super) fn uct() -> Vec<Finding> {
+    let (uct, transports) = match Uct::open().and_then(|uct| Ok((uct, ucx::survey(uct)?))) {
+        Ok(found) => found,
+        Err(error) => {
+            let words = format!("not usable: {error}; {} names another library", ucx::VARIABLE);
+            return vec![Finding::new("uct", Level::Note, words)];
+        }
+    };
+    let path = uct.path().unwrap_or_else(|| uct.name().into());
+    let library = Finding::new("uct", Level::Ok, path.display().to_string());
+    let each = |transport: ucx::Transport| {
+        let level = match transport.standing {
+            ucx::Standing::Default | ucx::Standing::Named => Level::Ok,
+            ucx::Standing::Unfit(_) => Level::Note,
+        };
+        let words = format!("{}: {}", transport.devices.join(", "), transport.verdict());
+        Finding::new(format!("uct {}", transport.name), level, words)
+    };
+    std::iter::once(library).chain(transports.into_iter().map(each)).collect()
 }
 
 pub(super) fn rdma() -> Vec<Finding> {

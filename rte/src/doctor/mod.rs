@@ -67,6 +67,7 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(checks::interfaces());
     findings.extend(checks::libraries());
     findings.extend(checks::ofi());
+    findings.extend(checks::uct());
     findings.extend(checks::rdma());
     findings
 }
