@@ -190,7 +190,7 @@ impl Ofi {
             sink.rma_completed(descriptor, Ok(()));
         }
         let Some(port) = self.port.as_mut() else { return };
-        for (life, verdict) in self.core.reads.pump(port, self.longest) {
+        for (life, verdict) in self.core.reads.pump(port, self.read_piece) {
             self.no_room(life, verdict);
         }
     }

@@ -24,6 +24,9 @@ pub struct OfiConfig {
     pub refused_too: bool,
     /// Domains (`mlx5_0`, `eth0`) or fabrics (`127.0.0.1/32`) to use; empty: all, loopback only when there is no other.
     pub domains: Vec<String>,
+    /// The address of the first rail's endpoint, in the provider's format (see [`endpoint_name`](crate::endpoint_name)), for a
+    /// process that is to be found where an earlier one was; `None`: the provider chooses.
+    pub address: Option<Vec<u8>>,
     /// At most so many domains become rails.
     pub rails: usize,
     /// Longest payload of one frame, in bytes.
@@ -53,6 +56,7 @@ impl Default for OfiConfig {
             exclude: Vec::new(),
             refused_too: false,
             domains: Vec::new(),
+            address: None,
             rails: 4,
             eager: 64 << 10,
             window: 1 << 20,

@@ -28,6 +28,8 @@ pub struct Provider {
     pub multi_recv: MultiRecv,
     /// Longest message in bytes that goes in one piece.
     pub one_piece: usize,
+    /// How many bytes to read at once where reads go by way of buffers: each asks the peer once.
+    pub read_piece: usize,
     /// Its completion queues can be waited on. Asking shm of 1.17 is not harmless: it closes badly after it said no.
     pub waits: bool,
     /// Its sends must be over when their buffers are free: sockets keeps completions that a peer has to confirm in one
@@ -74,6 +76,7 @@ const DEVICE: Provider = Provider {
     remove: false,
     multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
+    read_piece: 64 << 10,
     waits: true,
     early_completions: false,
     files: false,
@@ -154,10 +157,11 @@ impl Provider {
         let core = layers.next().unwrap_or(name);
         let row = PROVIDERS.iter().copied().find(|row| row.name == core).unwrap_or(DEVICE);
         match layers.next() {
-            // Beyond its 16 KiB buffers it asks first, and later messages overtake.
+            // Beyond its 16 KiB buffers it asks first, and later messages overtake. Reads it hands to what is below.
             Some("ofi_rxm") => {
                 let multi_recv = MultiRecv::Never;
-                Provider { multi_recv, lanes: false, one_piece: 15 << 10, ..row }
+                let (one_piece, read_piece) = (15 << 10, 256 << 10);
+                Provider { multi_recv, lanes: false, one_piece, read_piece, ..row }
             }
             _ => row,
         }

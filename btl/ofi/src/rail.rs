@@ -31,7 +31,7 @@ use zerocopy::IntoBytes;
 const MAX_SHORT: usize = 1024;
 /// Buffers of the small class, and their length in bytes: control messages and short frames.
 const SMALL: (usize, usize) = (256, 2048);
-/// Bytes of long buffers.
+/// Bytes of long buffers, and as many of those for reads where these are longer.
 const LONG_BYTES: usize = 4 << 20;
 /// Bytes of receive buffers, and how many there are.
 const RECEIVE: (usize, usize) = (8, 512 << 10);
@@ -48,8 +48,8 @@ pub struct Ofi {
     /// Where short frames are put together.
     scratch: Box<[u8]>,
     inject: usize,
-    /// Longest message in a long buffer.
-    pub(crate) longest: usize,
+    /// Longest piece of a read that goes by way of a buffer.
+    pub(crate) read_piece: usize,
     pub(crate) ticks: u32,
     pub(crate) stamp: u64,
 }
@@ -89,11 +89,19 @@ impl Ofi {
             let name = format!("{}-{}-{}-{rail}", config.job, config.me.0, std::process::id());
             info.set_source_text(&name);
         }
+        if let (0, Some(address)) = (rail, &config.address) {
+            info.set_source(address);
+        }
         let longest = (LEAD_MAX + config.eager).min(info.max_message()).min(provider.one_piece);
-        let most = (LONG_BYTES / longest).max(8);
+        let count = |len: usize| ((LONG_BYTES / len).max(8), len);
+        let read_piece = longest.max(provider.read_piece.min(info.max_message()));
+        let mut buffers = vec![SMALL, count(longest)];
+        if provider.get && read_piece > longest {
+            buffers.push(count(read_piece));
+        }
         let multi_recv = provider.multi_recv.holds(version);
         let options = Options {
-            buffers: vec![SMALL, (most, longest)],
+            buffers,
             receives: match multi_recv {
                 true => RECEIVE.0,
                 false => (RECEIVE.0 * RECEIVE.1 / longest).clamp(16, info.queue_sizes().1.max(16)),
@@ -153,7 +161,7 @@ impl Ofi {
             provider,
             scratch: vec![0; PREFIX + MAX_SHORT].into(),
             inject,
-            longest,
+            read_piece,
             ticks: 0,
             stamp: 0,
         })
@@ -392,7 +400,7 @@ impl Btl for Ofi {
         }
         self.core.counters.rma.add(1);
         if let Some(port) = self.port.as_mut() {
-            for (life, verdict) in self.core.reads.pump(port, self.longest) {
+            for (life, verdict) in self.core.reads.pump(port, self.read_piece) {
                 self.no_room(life, verdict);
             }
         }

@@ -265,6 +265,22 @@ impl Info {
         }
     }
 
+    /// Gives the endpoint an address, in the provider's format: what [`Port::name`](super::Port::name) said of an earlier one.
+    pub fn set_source(&mut self, address: &[u8]) {
+        // SAFETY: by the invariant ours alone; the old address is `malloc`'s and freed once, the new one has as many bytes as
+        // are written.
+        unsafe {
+            let room = libc::malloc(address.len().max(1));
+            if room.is_null() {
+                return;
+            }
+            std::ptr::copy_nonoverlapping(address.as_ptr(), room.cast(), address.len());
+            let info = self.raw.as_mut();
+            libc::free(info.src_addr);
+            (info.src_addr, info.src_addrlen) = (room, address.len());
+        }
+    }
+
     /// What the endpoint can do.
     #[must_use]
     pub fn has(&self) -> Wanted {

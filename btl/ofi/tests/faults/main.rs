@@ -8,13 +8,14 @@ mod libraries;
 mod peers;
 mod queues;
 mod reads;
+mod vectors;
 
 use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{
     Address, Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, Residue, RmaDescriptor,
     RmaKind, Scope, Sink, Token,
 };
-use ironweave_btl_ofi::{Ofi, OfiConfig};
+use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
 use libraries::{DEBIAN, V1_22, V2_5, library};
 use std::time::{Duration, Instant};
 

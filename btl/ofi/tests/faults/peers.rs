@@ -63,6 +63,52 @@ fn a_restarted_peer_is_not_taken_for_the_old_one() {
     });
 }
 
+/// A process dies with frames for it on their way, and is started again where it was: it gets none of them, is reached by a new
+/// connection, and both ways work.
+#[test]
+fn a_peer_restarted_at_the_same_address_begins_anew() {
+    let test = "a_peer_restarted_at_the_same_address_begins_anew";
+    each(test, |way| {
+        let Some(mut pair) = Pair::open(test, way) else { return };
+        while pair.a.btl.send_bcopy(Peer(1), b"h", 10_000, |_, piece| piece.fill(1)).is_ok() {}
+        pair.a.turn();
+        let Pair { mut a, b: old } = pair;
+        let of_old = old.btl.address();
+        drop(old);
+        let here = endpoint_name(&of_old.bytes);
+        let patient = |config: &mut OfiConfig| {
+            config.address = here.clone();
+            config.connect_timeout = Duration::from_secs(20);
+        };
+        let Some(mut new) = Node::open_with(test, way, 1, patient) else { return };
+        let of_new = new.btl.address();
+        assert_eq!(endpoint_name(&of_new.bytes), here, "{}: somewhere else", way.0);
+        assert_ne!(of_new.bytes, of_old.bytes, "another incarnation");
+        a.btl.invalidate(Peer(1), Residue::Discard, &mut a.seen);
+        assert_eq!(a.seen.closed, 1);
+        until("the new one to be up", || {
+            // What is left of the old connection may cost an attempt or two.
+            if a.btl.state(Peer(1)) == EndpointState::Closed {
+                a.btl.connect(Peer(1), &of_new).expect("it is an address");
+            }
+            new.turn();
+            a.turn();
+            a.btl.state(Peer(1)) == EndpointState::Up && new.btl.state(Peer(0)) == EndpointState::Up
+        });
+        let (mut there, mut back) = (false, false);
+        until("a frame each way", || {
+            there = there || a.btl.send_short(Peer(1), b"h", b"there").is_ok();
+            back = back || new.btl.send_short(Peer(0), b"h", b"back").is_ok();
+            new.turn();
+            a.turn();
+            !new.seen.frames.is_empty() && !a.seen.frames.is_empty()
+        });
+        let all = (new.seen.frames.as_slice(), a.seen.frames.as_slice());
+        assert_eq!(all, (&[b"there".to_vec()][..], &[b"back".to_vec()][..]), "{}", way.0);
+        assert!(new.seen.faults.is_empty(), "{:?}", new.seen.faults);
+    });
+}
+
 /// Blobs that are none, of another provider or rail are refused at once, in words; strange endpoint addresses never crash.
 #[test]
 fn wrong_addresses_are_refused() {
