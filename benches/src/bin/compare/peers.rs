@@ -16,6 +16,8 @@ pub enum Family {
     OpenMpi,
     Mpich,
     Intel,
+    /// No MPI: libfabric's own `fi_pingpong`, started by `iw-bare`.
+    Bare,
 }
 
 impl Family {
@@ -29,6 +31,7 @@ impl Family {
             Self::OpenMpi => "openmpi",
             Self::Mpich => "mpich",
             Self::Intel => "impi",
+            Self::Bare => "bare",
         }
     }
 }
@@ -47,6 +50,11 @@ pub struct Program {
 }
 
 const ANY: usize = usize::MAX;
+/// libfabric 1.22, whose tcp is a provider of its own; `{venv}` is where `ci/peers` and `ci/setup` install.
+const OFI_1_22: &[(&str, &str)] =
+    &[("IRONWEAVE_OFI_LIB", "{venv}/libfabric-1.22/lib/mpich/libfabric.so.1")];
+const OFI_CM: &[&str] =
+    &["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "tcp"];
 const UCX: &[&str] =
     &["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"];
 const SM: &[&str] = &["--mca", "pml", "ob1", "--mca", "btl", "self,sm"];
@@ -121,13 +129,7 @@ pub const PROGRAMS: &[Program] = &[
         ],
         &[],
     ),
-    program(
-        "openmpi-ofi",
-        Family::OpenMpi,
-        Suite::Tcp,
-        &["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "tcp"],
-        &[("FI_PROVIDER", "tcp")],
-    ),
+    program("openmpi-ofi", Family::OpenMpi, Suite::Tcp, OFI_CM, &[("FI_PROVIDER", "tcp")]),
     program("openmpi-ucx", Family::OpenMpi, Suite::Tcp, UCX, &[("UCX_TLS", "tcp,self")]),
     program(
         "mpich-ofi",
@@ -149,6 +151,30 @@ pub const PROGRAMS: &[Program] = &[
         Suite::Tcp,
         &[],
         &[("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")],
+    ),
+    program("ours", Family::Ours, Suite::Ofi, &["--mca", "btl", "ofi,self"], OFI_1_22),
+    program("openmpi-ofi", Family::OpenMpi, Suite::Ofi, OFI_CM, &[("FI_PROVIDER", "tcp")]),
+    program(
+        "mpich-ofi",
+        Family::Mpich,
+        Suite::Ofi,
+        &[],
+        &[("MPIR_CVAR_NOLOCAL", "1"), ("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp")],
+    ),
+    program(
+        "intel",
+        Family::Intel,
+        Suite::Ofi,
+        &[],
+        &[("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")],
+    ),
+    program("ours", Family::Ours, Suite::OfiBare, &["--mca", "btl", "ofi,self"], OFI_1_22),
+    program(
+        "fi_pingpong",
+        Family::Bare,
+        Suite::OfiBare,
+        &["--provider", "tcp"],
+        &[("LD_LIBRARY_PATH", "{venv}/libfabric-1.22/lib/mpich")],
     ),
     program("ours", Family::Ours, Suite::Four, &["--mca", "btl", "shm,self"], &[]),
     program("openmpi-sm", Family::OpenMpi, Suite::Four, SM, &[]),
@@ -264,6 +290,7 @@ impl Places {
     pub fn launcher(&self, family: Family) -> PathBuf {
         match family {
             Family::Ours => self.target.join("release/ironweave"),
+            Family::Bare => self.target.join("release/iw-bare"),
             Family::Intel => self.installed(family, "bin/mpiexec.hydra"),
             Family::OpenMpi | Family::Mpich => self.installed(family, "bin/mpiexec"),
         }
@@ -273,6 +300,7 @@ impl Places {
 fn binding(family: Family, suite: Suite) -> &'static [&'static str] {
     match (family, suite) {
         (Family::Ours, _) => &["--bind-to", "core"],
+        (Family::Bare, _) => &[],
         (Family::OpenMpi, suite) if suite.is_crowded() => &[
             "--map-by",
             "core:oversubscribe",
@@ -321,7 +349,7 @@ impl Program {
                     .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
                     .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             }
-            Family::Mpich => {}
+            Family::Mpich | Family::Bare => {}
             Family::Intel => {
                 let lib = places.installed(Family::Intel, "lib");
                 command
@@ -330,7 +358,12 @@ impl Program {
                 command.env("LD_LIBRARY_PATH", lib).env("I_MPI_PIN", "1");
             }
         }
-        command.envs(self.env.iter().copied());
+        let venv = places.venv.display().to_string();
+        command.envs(self.env.iter().map(|(name, value)| (name, value.replace("{venv}", &venv))));
+        if self.family == Family::Bare {
+            command.args(self.args).args(bench_args);
+            return command;
+        }
         command.arg("-n").arg(self.suite.ranks().to_string());
         command.args(binding(self.family, self.suite)).args(self.args);
         command.arg(self.bench(places)).args(bench_args);
@@ -341,6 +374,7 @@ impl Program {
     fn bench(&self, places: &Places) -> PathBuf {
         match self.family {
             Family::Ours if !self.suite.is_c() => places.target.join("release/iw-mpibench"),
+            Family::Bare => places.launcher(Family::Bare),
             family => places.bench(family),
         }
     }
@@ -348,7 +382,7 @@ impl Program {
     /// Says why this program cannot be started, if it cannot.
     pub fn missing(&self, places: &Places) -> Option<String> {
         if !places.launcher(self.family).exists() {
-            let how = if self.family == Family::Ours {
+            let how = if matches!(self.family, Family::Ours | Family::Bare) {
                 "build it, or use benches/compare"
             } else {
                 "run ci/peers"
@@ -384,9 +418,10 @@ mod tests {
     use crate::rows::Suite;
     use std::collections::HashSet;
 
-    const SUITES: [Suite; 7] = [
+    const SUITES: [Suite; 8] = [
         Suite::Shm,
         Suite::Tcp,
+        Suite::Ofi,
         Suite::Four,
         Suite::Abi,
         Suite::AbiFour,
@@ -403,6 +438,13 @@ mod tests {
                     "{suite:?} {family:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn bare_libfabric_stands_beside_ours() {
+        for family in [Family::Ours, Family::Bare] {
+            assert!(PROGRAMS.iter().any(|p| p.suite == Suite::OfiBare && p.family == family));
         }
     }
 

@@ -190,6 +190,8 @@ fn suite_name(suite: Suite) -> &'static str {
     match suite {
         Suite::Shm => "shm, 2 ranks",
         Suite::Tcp => "tcp, 2 ranks",
+        Suite::Ofi => "libfabric over tcp, 2 ranks",
+        Suite::OfiBare => "libfabric over tcp, bare",
         Suite::Four => "shm, 4 ranks",
         Suite::Abi => "C, shm, 2 ranks",
         Suite::AbiFour => "C, shm, 4 ranks",
@@ -203,6 +205,8 @@ pub fn full_name(program: &Program) -> String {
     let suite = match program.suite {
         Suite::Shm => "shm",
         Suite::Tcp => "tcp",
+        Suite::Ofi => "ofi",
+        Suite::OfiBare => "ofi_bare",
         Suite::Four => "exchange4",
         Suite::Abi => "abi",
         Suite::AbiFour => "abi4",

@@ -9,6 +9,10 @@ pub enum Suite {
     Shm,
     /// Two bound ranks over TCP on this host.
     Tcp,
+    /// Two bound ranks over libfabric's TCP on this host: ours against other libraries' libfabric ways.
+    Ofi,
+    /// The same, ours against libfabric without any MPI above it.
+    OfiBare,
     /// Four ranks over shared memory, whatever the number of cores.
     Four,
     /// Two bound ranks over shared memory, everybody through C: ours with the standard ABI.
@@ -24,7 +28,7 @@ pub enum Suite {
 impl Suite {
     pub fn ranks(self) -> usize {
         match self {
-            Self::Shm | Self::Tcp | Self::Abi | Self::Start2 => 2,
+            Self::Shm | Self::Tcp | Self::Ofi | Self::OfiBare | Self::Abi | Self::Start2 => 2,
             Self::Four | Self::AbiFour => 4,
             Self::Start16 => 16,
         }
@@ -115,6 +119,11 @@ pub const ROWS: &[Row] = &[
     row("tcp_latency_1MiB", Suite::Tcp, Test::Latency, 1 << 20, 30, Goal::AtMost(1.0)),
     row("tcp_bw_64KiB", Suite::Tcp, Test::Bw, 64 << 10, 10, Goal::AtLeast(1.0)),
     row("tcp_bw_1MiB", Suite::Tcp, Test::Bw, 1 << 20, 3, Goal::AtLeast(1.0)),
+    row("ofi_latency_8B", Suite::Ofi, Test::Latency, 8, 1000, Goal::AtMost(1.0)),
+    row("ofi_latency_64KiB", Suite::Ofi, Test::Latency, 64 << 10, 200, Goal::AtMost(1.0)),
+    row("ofi_latency_1MiB", Suite::Ofi, Test::Latency, 1 << 20, 30, Goal::AtMost(1.0)),
+    row("ofi_bare_8B", Suite::OfiBare, Test::Latency, 8, 1000, Goal::AtMost(1.1)),
+    row("ofi_bare_1MiB", Suite::OfiBare, Test::Latency, 1 << 20, 30, Goal::AtMost(1.05)),
     row("exchange4_8B", Suite::Four, Test::Exchange, 8, 400, Goal::AtMost(1.2)),
     row("exchange4_64KiB", Suite::Four, Test::Exchange, 64 << 10, 100, Goal::AtMost(1.2)),
     row("abi_latency_8B", Suite::Abi, Test::Latency, 8, 10_000, Goal::AtMost(1.0)),

@@ -205,7 +205,7 @@ fn check_route(suite: Suite, payload: u64, least: u64, most: Option<u64>) -> Res
     // Small messages leave little payload beside a launcher's own talk, which was seen below 2 MB.
     let talk = 4 << 20;
     match suite {
-        Suite::Tcp if least < payload => {
+        Suite::Tcp | Suite::Ofi | Suite::OfiBare if least < payload => {
             Err(format!("did not use TCP: {payload} bytes were sent, {least} crossed loopback"))
         }
         // Launchers talk more than these do.
@@ -216,7 +216,7 @@ fn check_route(suite: Suite, payload: u64, least: u64, most: Option<u64>) -> Res
             }
             _ => Ok(()),
         },
-        Suite::Tcp => Ok(()),
+        Suite::Tcp | Suite::Ofi | Suite::OfiBare => Ok(()),
     }
 }
 
