@@ -7,6 +7,7 @@
 //!
 //! * [`Btl`] is the contract, [`Sink`] the receiver of everything that a transport reports.
 //! * [`memory`] names user memory that a transport may read or write for a while.
+//! * [`lasting`] is memory of our own that may be registered once and for all.
 //! * [`copy`] moves bytes into and out of it.
 //! * [`Fault`] says what broke and how far: one operation, the rail, or the peer.
 //! * [`Loopback`] is the `self` transport, the smallest complete example of the contract.
@@ -20,6 +21,7 @@ pub mod counters;
 mod descriptor;
 mod endpoint;
 mod fault;
+pub mod lasting;
 mod loopback;
 pub mod memory;
 mod sink;

@@ -1,11 +1,8 @@
-//! Memory for messages (MPI 5.0, §9.2): plain memory, aligned to pages where it is large. Any memory can be sent from here.
+//! Memory for messages (MPI 5.0, §9.2), aligned to pages where it is large. Any memory can be sent from here; this is
+//! registered with RDMA devices once and for all.
 
 use crate::prelude::*;
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
-/// What was given out, and how it was asked for.
-static GIVEN: Mutex<Option<HashMap<usize, std::alloc::Layout>>> = Mutex::new(None);
+use ironweave_btl::lasting;
 
 /// Alignment of large pieces.
 const PAGE: usize = 4096;
@@ -23,15 +20,9 @@ mpi! {
         let align = if size >= PAGE { PAGE } else { LINE }.max(wanted.unwrap_or(1));
         let short = || fail(MPI_ERR_NO_MEM, format!("no memory for {size} bytes"));
         let layout = std::alloc::Layout::from_size_align(size.max(1), align).map_err(|_| short())?;
-        // SAFETY: the layout is not empty.
-        let start = unsafe { std::alloc::alloc(layout) };
-        if start.is_null() {
-            return Err(short());
-        }
-        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-        given.get_or_insert_default().insert(start.addr(), layout);
+        let start = lasting::allocate(layout).ok_or_else(short)?;
         // SAFETY: the caller's result: a pointer to a pointer.
-        unsafe { baseptr.cast::<*mut u8>().write(start) };
+        unsafe { baseptr.cast::<*mut u8>().write(start.as_ptr()) };
         Ok(())
     }
 
@@ -39,11 +30,9 @@ mpi! {
         if base.is_null() {
             return Ok(());
         }
-        let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let layout = given.as_mut().and_then(|given| given.remove(&base.addr()));
-        let layout = layout.ok_or_else(|| fail(MPI_ERR_BASE, "MPI_Alloc_mem did not give this memory"))?;
-        // SAFETY: it was allocated with this layout, and given out once.
-        unsafe { std::alloc::dealloc(base.cast(), layout) };
-        Ok(())
+        match lasting::release(base.cast()) {
+            true => Ok(()),
+            false => Err(fail(MPI_ERR_BASE, "MPI_Alloc_mem did not give this memory")),
+        }
     }
 }
