@@ -48,6 +48,7 @@ pub struct Wire {
     host: usize,
     rail: usize,
     down: bool,
+    mute: bool,
     shaped: bool,
 }
 
@@ -57,7 +58,7 @@ impl Wire {
     pub fn of(host: usize, rail: usize) -> Option<Wire> {
         std::env::var_os(VM)?;
         let interface = format!("h{host}r{rail}");
-        Some(Wire { interface, host, rail, down: false, shaped: false })
+        Some(Wire { interface, host, rail, down: false, mute: false, shaped: false })
     }
 
     /// Takes the link down at this end.
@@ -95,6 +96,22 @@ impl Wire {
         self.down = false;
     }
 
+    /// Has this end find nobody at the other one by IPv4: no neighbour is known, and who is asked for does not answer. IPv6
+    /// goes on. Dropping the wire ends it.
+    pub fn without_ipv4(&mut self) {
+        self.mute = true;
+        self.answer_arp(false);
+        let to = format!("10.77.{}.{}", self.rail, 2 - self.host);
+        run("ip", &["neigh", "del", &to, "dev", &self.interface]);
+    }
+
+    /// Whether the other end answers who asks for its IPv4 addresses.
+    fn answer_arp(&self, answer: bool) {
+        let path = format!("/proc/sys/net/ipv4/conf/h{}r{}/arp_ignore", 1 - self.host, self.rail);
+        let value = if answer { "1" } else { "8" };
+        std::fs::write(path, value).expect("the interface has settings");
+    }
+
     /// Shapes what this end sends, in the words of `tc netem`: `loss 5%`, `delay 1ms 300us`, `delay 10ms reorder 25%`.
     pub fn netem(&mut self, words: &str) {
         let shape: Vec<&str> = words.split_whitespace().collect();
@@ -123,7 +140,10 @@ impl Drop for Wire {
         if self.shaped {
             self.clean();
         }
-        if self.down {
+        if self.mute {
+            self.answer_arp(true);
+        }
+        if self.down || self.mute {
             self.up();
         }
     }

@@ -7,7 +7,7 @@ use ironweave_btl_ofi::{Ofi, OfiConfig};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
 use ironweave_btl_uct::{Uct, UctConfig};
-use ironweave_btl_verbs::{Timers, Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, Timers, Verbs, VerbsConfig};
 use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config, Ob1};
 use ironweave_rte::Job;
@@ -125,6 +125,11 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         include: include.to_vec(),
         exclude: params.list("btl_verbs_exclude").to_vec(),
         gid_index: Some(small("btl_verbs_gid_index")).filter(|&index| index != 255),
+        ip: match params.text("btl_verbs_ip") {
+            "ipv4" => Ip::V4,
+            "ipv6" => Ip::V6,
+            _ => Ip::Any,
+        },
         pkey_index: params.number("btl_verbs_pkey_index") as u16,
         service_level: small("btl_verbs_service_level"),
         traffic_class: small("btl_verbs_traffic_class"),
@@ -147,8 +152,9 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         probe: params.duration("btl_verbs_probe"),
         buffer: (params.number("btl_verbs_buffer_size") as usize).clamp(2 << 10, 1 << 20),
         credits,
+        kept: params.number("btl_verbs_kept") as usize,
         // Memory is taken as peers come.
-        receives_max: job.size().saturating_mul(credits + 2).clamp(8 << 10, 64 << 10),
+        receives_max: job.size().saturating_mul(credits + 4).clamp(8 << 10, 64 << 10),
         completions: job.size().saturating_mul(32).clamp(16 << 10, 256 << 10),
         ..VerbsConfig::default()
     };

@@ -167,6 +167,7 @@ impl Verbs {
                     }
                     // Before the report: the owner may free the memory in it.
                     Through::Registered(registration) => drop(registration),
+                    Through::Kept(kept) => drop(kept),
                 }
                 self.counters.purged.add(purged);
                 sink.rma_completed(descriptor, outcome);

@@ -1,5 +1,6 @@
 //! What the owner says about verbs, and what can be wrong with it.
 
+use crate::address::Ip;
 use ironweave_btl::Peer;
 use ironweave_ffi_verbs::{Timers, VerbsError};
 use std::fmt;
@@ -19,8 +20,10 @@ pub struct VerbsConfig {
     pub include: Vec<String>,
     /// Never use these; stronger than `include`.
     pub exclude: Vec<String>,
-    /// The entry of the port's GID table; `None` chooses (RoCE v2, IPv4 before IPv6; 0 on InfiniBand).
+    /// The entry of the port's GID table; `None` chooses (RoCE v2; 0 on InfiniBand).
     pub gid_index: Option<u8>,
+    /// Which Internet protocol to use over Ethernet, where `gid_index` does not say.
+    pub ip: Ip,
     /// Send global headers on InfiniBand too, for subnets behind routers.
     pub global: bool,
     /// The entry of the port's partition table.
@@ -54,6 +57,8 @@ pub struct VerbsConfig {
     pub completions: u32,
     /// Requests in the queue of one peer.
     pub queue: u32,
+    /// Bytes of [lasting](ironweave_btl::lasting) memory that stay registered, at most.
+    pub kept: usize,
     /// Bytes sent inline, if the device can.
     pub inline: u32,
 }
@@ -67,6 +72,7 @@ impl Default for VerbsConfig {
             include: Vec::new(),
             exclude: Vec::new(),
             gid_index: None,
+            ip: Ip::Any,
             global: false,
             pkey_index: 0,
             service_level: 0,
@@ -83,6 +89,7 @@ impl Default for VerbsConfig {
             receives_max: 8192,
             completions: 16_384,
             queue: 128,
+            kept: 256 << 20,
             inline: 220,
         }
     }

@@ -8,12 +8,14 @@
 //! peer's control block, by RDMA, whenever half of them were: no receive is used up, and a peer that sends nothing
 //! needs none. So a receiver is never without a buffer, and a sender sees a peer that does not read as `NoRoom`.
 
+use crate::cache::Kept;
 use crate::memory::{Slot, post, post_inline};
 use crate::wire;
 use ironweave_btl::{Descriptor, Fault, RmaDescriptor};
 use ironweave_ffi_verbs::cm::Id;
 use ironweave_ffi_verbs::{Operation, QueuePair, Registration, Sge, VerbsError};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Every so many requests one asks for a completion.
@@ -44,8 +46,10 @@ pub enum Work {
 pub enum Through {
     /// It is copied.
     Slot(Slot),
-    /// Directly.
+    /// Directly, by a registration for this operation.
     Registered(Registration),
+    /// Directly, by one that is kept.
+    Kept(Arc<Kept<Registration>>),
 }
 
 impl std::fmt::Debug for Through {
@@ -53,6 +57,7 @@ impl std::fmt::Debug for Through {
         match self {
             Through::Slot(slot) => slot.fmt(f),
             Through::Registered(_) => f.write_str("registered"),
+            Through::Kept(_) => f.write_str("registered before"),
         }
     }
 }
@@ -323,8 +328,14 @@ impl Conn {
         if self.works.len() >= self.depth {
             return Ok(());
         }
+        self.read_control(scratch, Work::Control).map_err(|(error, _)| error)
+    }
+
+    /// As `ask`, for `work`, which is over when the peer has taken in all that was posted before.
+    #[allow(clippy::result_large_err)]
+    pub fn read_control(&mut self, scratch: &Sge, work: Work) -> Result<(), (VerbsError, Work)> {
         let place = Operation::Read { address: self.theirs.control, rkey: self.theirs.control_key };
-        self.post(place, scratch, Work::Control, true).map_err(|(error, _)| error)
+        self.post(place, scratch, work, true)
     }
 
     /// Looked at every now and then: credits that were not told, requests without a completion to come, silence.

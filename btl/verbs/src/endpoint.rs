@@ -42,6 +42,17 @@ pub enum Link {
     Ending,
 }
 
+impl Link {
+    /// The connection, up or to be.
+    pub fn conn(&mut self) -> Option<&mut Conn> {
+        match self {
+            Link::Up(conn) => Some(conn),
+            Link::Calling(meeting) | Link::Answering(meeting) => Some(&mut meeting.conn),
+            Link::Closed | Link::Failed(_) | Link::Ending => None,
+        }
+    }
+}
+
 /// A connection to be.
 pub struct Meeting {
     pub conn: Conn,

@@ -2,10 +2,12 @@
 //!
 //! Greetings are the same; they go over a UDP socket at the port's IP address. After Hello and Accept the caller does not
 //! join the queue pairs itself: the manager carries its sealed Confirm as a connection request, the answerer accepts it with
-//! the queue pair that the Accept named. The caller is up when the connection is established; its first frame, Open,
-//! has the answerer come up, because an answerer must not send first (RFC 5044, 7.1.2).
+//! the queue pair that the Accept named. The first frame each way is Open, the caller's before the answerer's, who must
+//! not send first (RFC 5044, 7.1.2); who has heard it is up.
 //!
-//! A completed send was taken by TCP, no more: that the peer is there is asked by reading from its control block.
+//! A completed send or write was taken by TCP, no more. What arrived is asked by reading from the peer's control block: the
+//! answer is made when all that was sent before it was taken in (RFC 5040, 5.5). So a put ends with such a read, and
+//! so does a good-bye.
 
 use crate::config::OpenError;
 use crate::conn::{Nonces, Work};
@@ -17,12 +19,17 @@ use ironweave_btl::{Cause, Fault, Peer, Sink};
 use ironweave_ffi_verbs::cm::{Id, Key, Manager, PRIVATE_MAX, Told};
 use ironweave_ffi_verbs::{Access, Device, Gid, Operation, Sge, Slab, VerbsError};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// The kind of link in a contact.
 pub const LINK: u8 = 3;
 /// Bytes that a probe reads.
 const PROBE: usize = 8;
+/// A caller says Open so often …
+pub const OPENS: u32 = 3;
+/// … and again after this time, then after eight times as long.
+const OPEN_AGAIN: Duration = Duration::from_millis(30);
 /// Time for each step of a call, in milliseconds; the whole has its own limit.
 const STEP: i32 = 5000;
 
@@ -141,7 +148,7 @@ impl Verbs {
                     self.step(key, |id, number, reads, confirm| id.connect(number, reads, confirm))
                 }
                 Told::Called(id, bytes) => self.called(id, &bytes),
-                Told::Established(key) => reports += self.established(key, sink),
+                Told::Established(key) => self.established(key),
                 Told::Failed(key, ..) => {
                     if let Some(peer) = self.meeting_of_key(key) {
                         self.gave_up(peer, Cause::ConnectionRefused);
@@ -149,10 +156,12 @@ impl Verbs {
                 }
                 Told::Ended(key) => {
                     // What it said before it left goes first.
-                    reports += self.poll_queues(sink).0;
+                    reports += self.drain(sink);
                     let has = |slot: &crate::endpoint::Slot| matches!(&slot.link, Link::Up(conn) if conn.manager.as_ref().is_some_and(|id| id.key() == key));
                     if let Some(at) = self.slots.iter().position(has) {
                         self.doom(Peer(at as u32), Cause::Disconnected);
+                    } else if let Some(peer) = self.meeting_of_key(key) {
+                        self.gave_up(peer, Cause::Disconnected);
                     }
                 }
                 Told::Other(_) => {}
@@ -173,10 +182,17 @@ impl Verbs {
         })
     }
 
+    /// A connection that was being made is not to be. Its owner hears of it, if the owner wanted it.
     fn gave_up(&mut self, peer: Peer, cause: Cause) {
-        self.meeting.retain(|&other| other != peer);
-        self.slot(peer).link = Link::Failed(Fault::rail(peer, cause));
-        self.troubled.push(peer);
+        match std::mem::take(&mut self.slot(peer).link) {
+            Link::Answering(meeting) if !meeting.wanted => self.forget(peer, *meeting),
+            Link::Calling(meeting) | Link::Answering(meeting) => {
+                self.forget(peer, *meeting);
+                self.slot(peer).link = Link::Failed(Fault::rail(peer, cause));
+                self.troubled.push(peer);
+            }
+            other => self.slot(peer).link = other,
+        }
     }
 
     /// Takes the next step of a call.
@@ -213,20 +229,50 @@ impl Verbs {
         }
     }
 
-    /// A connection carries data: its caller is up, and says so.
-    fn established<S: Sink>(&mut self, key: Key, sink: &mut S) -> usize {
-        let Some(peer) = self.meeting_of_key(key) else { return 0 };
-        if !matches!(self.slots[peer.index()].link, Link::Calling(_)) {
-            return 0; // its Open is on its way
+    /// A connection carries data: its caller says Open, and is up when the answerer said so too.
+    fn established(&mut self, key: Key) {
+        let Some(peer) = self.meeting_of_key(key) else { return };
+        if let Link::Calling(meeting) = &mut self.slots[peer.index()].link {
+            // An answerer's comes when it has heard the caller's.
+            (meeting.tries, meeting.again) = (1, Instant::now() + OPEN_AGAIN);
+            self.say_open(peer);
         }
+    }
+
+    /// The answerer did not say Open yet. Soft-iWARP overlooks what arrives while its `siw_accept` is at work, until more
+    /// arrives: so more is sent, though not much, for it may just be slow.
+    pub(crate) fn open_again(&mut self, peer: Peer, now: Instant) {
+        if let Link::Calling(meeting) = &mut self.slots[peer.index()].link {
+            meeting.tries += 1;
+            let last = meeting.tries >= OPENS;
+            meeting.again = if last { meeting.until } else { now + OPEN_AGAIN * 8 };
+            self.say_open(peer);
+        }
+    }
+
+    /// `false` when that could not be sent; the attempt is over then.
+    fn say_open(&mut self, peer: Peer) -> bool {
         let open = wire::prefix(Frame::Open, self.me.0);
-        let Link::Calling(meeting) = &mut self.slots[peer.index()].link else { return 0 };
+        let (Link::Calling(meeting) | Link::Answering(meeting)) =
+            &mut self.slots[peer.index()].link
+        else {
+            return false;
+        };
         match meeting.conn.post_inline(Operation::Send, &open, Work::Control, true) {
-            Ok(()) => self.up(peer, sink),
+            Ok(()) => true,
             Err(error) => {
                 self.gave_up(peer, cause(&error));
-                0
+                false
             }
         }
+    }
+
+    /// The first frame of a connection came.
+    pub(crate) fn opened<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
+        let answers = matches!(self.slots[peer.index()].link, Link::Answering(_));
+        if answers && !self.say_open(peer) {
+            return 0;
+        }
+        self.up(peer, sink)
     }
 }

@@ -3,6 +3,7 @@
 //! If both sides call at once, the lower rank's call stands: the other answers it with the queue pair it had made for its
 //! own. A peer whose call is newer than the connection that stands here has begun anew: the old one ends first.
 
+use crate::address;
 use crate::close::Ending;
 use crate::conn::{CONTROLS, Conn, Nonces, Theirs};
 use crate::endpoint::{Link, Meeting, Slot};
@@ -19,8 +20,8 @@ use zerocopy::IntoBytes;
 /// First pause before a greeting is said again; it doubles up to the last.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(320);
-/// Receives beside a peer's credits: for its good-bye.
-const BESIDE: u32 = 2;
+/// Receives beside a peer's credits: for its good-bye, and on iWARP for its Opens.
+const BESIDE: u32 = 1 + crate::iwarp::OPENS;
 /// Receives that connections which broke may have kept for good, at most: the device had begun to fill them.
 const LOST_MAX: u32 = 1024;
 /// The least that a peer must get to be worth a connection.
@@ -42,7 +43,7 @@ impl Verbs {
     fn path(&self, contact: &Contact) -> Path {
         Path {
             port: self.port,
-            gid_index: self.gid_index,
+            gid_index: address::entry_for(&self.gids, &contact.gid).0,
             global: contact.link == 2 || self.config.global || contact.lid.get() == 0,
             gid: contact.gid,
             lid: contact.lid.get(),
@@ -84,7 +85,11 @@ impl Verbs {
     }
 
     fn greeting(&self, kind: Kind, peer: Peer, attempt: u64) -> Greeting {
-        Greeting::new(kind, self.me.0, peer.0, attempt, self.contact)
+        // Of the family by which the peer is reached: it answers there, and joins the queue pairs so.
+        let way = self.slots.get(peer.index()).and_then(|slot| slot.way.as_ref());
+        let gid =
+            way.map_or(self.contact.gid, |(way, _)| address::entry_for(&self.gids, &way.gid).1);
+        Greeting::new(kind, self.me.0, peer.0, attempt, Contact { gid, ..self.contact })
     }
 
     /// A queue pair for `peer`, and receives for it.
@@ -182,10 +187,11 @@ impl Verbs {
         conn.queue_pair.connect(&path, end.number.get(), psns, mtu, reads, self.config.timers)
     }
 
-    /// The owner wants `peer`.
-    pub(crate) fn call(&mut self, peer: Peer, contact: Contact) -> Result<(), Fault> {
+    /// The owner wants `peer`, which can be reached by one of `ways`.
+    pub(crate) fn call(&mut self, peer: Peer, ways: &[Contact]) -> Result<(), Fault> {
         let lost = |cause| Fault::rail(peer, cause);
-        if peer == self.me || peer.0 >= PEERS_MAX || self.departed || self.broken.is_some() {
+        let over = self.departed || self.broken.is_some();
+        if peer == self.me || peer.0 >= PEERS_MAX || over || ways.is_empty() {
             return Err(lost(Cause::Unreachable));
         }
         let slot = self.slot(peer);
@@ -202,7 +208,14 @@ impl Verbs {
             Link::Failed(_) | Link::Ending => return Err(lost(Cause::Disconnected)),
         }
         let verbs = |error: VerbsError| lost(cause(&error));
-        self.find_way(peer, contact).map_err(verbs)?;
+        // The first that the kernel finds a way for; its word on the last, if there is none.
+        for (left, way) in (0..ways.len()).rev().zip(ways) {
+            match self.find_way(peer, *way) {
+                Ok(()) => break,
+                Err(error) if left == 0 => return Err(verbs(error)),
+                Err(error) => tracing::debug!(%peer, %error, "there is another way"),
+            }
+        }
         let mut conn = self.new_conn(peer).map_err(verbs)?;
         conn.nonces.0 = wire::nonce()
             .map_err(|errno| lost(Cause::Os { call: "getrandom", errno: errno.raw_os_error() }))?;
@@ -556,6 +569,7 @@ impl Verbs {
     /// Says again what was not answered, and gives up on what takes too long.
     pub(crate) fn meet_again<S: Sink>(&mut self, now: Instant, sink: &mut S) -> usize {
         let mut reports = 0;
+        let over_tcp = self.iwarp.is_some();
         for peer in self.meeting.clone() {
             let (Link::Calling(meeting) | Link::Answering(meeting)) = &mut self.slot(peer).link
             else {
@@ -564,6 +578,8 @@ impl Verbs {
             if now >= meeting.until {
                 let late = Fault::rail(peer, Cause::TimedOut);
                 reports += self.end(peer, Ending::Broken(late), Residue::Discard, sink);
+            } else if now >= meeting.again && meeting.joined && over_tcp {
+                self.open_again(peer, now);
             } else if now >= meeting.again {
                 meeting.again = now + PAUSE_MAX.min(PAUSE * (1 << meeting.tries.min(5)));
                 meeting.tries += 1;

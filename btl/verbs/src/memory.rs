@@ -4,10 +4,11 @@
 //! `post` until it is put back, which the owner does when its request came back or its queue pair is gone; a
 //! receive belongs to the device from `post` until its completion. User memory is registered for one operation at a
 //! time, while the operation holds the region, so a registration never outlives the promise that the memory stays
-//! mapped: there is no cache that a `free` or `munmap` of the user could make stale, and no hook to notice them. Short
-//! operations copy through a slot instead.
+//! mapped: there is no cache that a `free` or `munmap` of the user could make stale, and no hook to notice them.
+//! Memory that the user has from us is another matter (`cache.rs`). Short operations copy through a slot instead.
 #![allow(unsafe_code)]
 
+use ironweave_btl::lasting::Lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_ffi_verbs::{
     Access, Device, Operation, QueuePair, Registration, Sge, SharedQueue, Slab, VerbsError,
@@ -209,6 +210,12 @@ pub fn register_receive(
 ) -> Result<Registration, VerbsError> {
     // SAFETY: as above; the region promises exclusive use.
     unsafe { Registration::new(device, region.as_mut_ptr(), region.len(), access) }
+}
+
+/// Registers a whole piece of lasting memory for operations of this side.
+pub fn register_lasting(device: &Device, memory: &Lasting) -> Result<Registration, VerbsError> {
+    // SAFETY: the memory stays mapped as long as `Kept`, which has both, and frees it after the registration.
+    unsafe { Registration::new(device, memory.start(), memory.len(), Access::LocalWrite) }
 }
 
 /// Posts a request whose memory is a slot, a control block or a registration that the caller keeps with the

@@ -1,7 +1,7 @@
 //! What `progress` does: completions at every call; letters, events and silence when the clock says so.
 
 use crate::close::Ending;
-use crate::conn::Look;
+use crate::conn::{Conn, Look};
 use crate::endpoint::{Link, Slot};
 use crate::fault::{cause, of_status};
 use crate::rail::Verbs;
@@ -43,6 +43,11 @@ impl Verbs {
         reports
     }
 
+    /// Has the next call look at the clock: after a sleep many a call may not follow for long.
+    pub(crate) fn look_soon(&mut self) {
+        self.calls |= STRIDE - 1;
+    }
+
     /// Takes a batch of completions of both queues: how many reports were made, and whether both were empty.
     pub(crate) fn poll_queues<S: Sink>(&mut self, sink: &mut S) -> (usize, bool) {
         let mut reports = 0;
@@ -64,6 +69,20 @@ impl Verbs {
         (reports, arrived == 0 && over == 0)
     }
 
+    /// Takes all completions that are there now: how many reports were made.
+    pub(crate) fn drain<S: Sink>(&mut self, sink: &mut S) -> usize {
+        let most = (self.receives.count() + self.config.queue) as usize / BATCH + 2;
+        let mut reports = 0;
+        for _ in 0..most {
+            let (told, idle) = self.poll_queues(sink);
+            reports += told;
+            if idle {
+                break;
+            }
+        }
+        reports
+    }
+
     /// The connection that a completion of a request is of.
     fn owner(&mut self, completion: &Wc) -> Option<Peer> {
         let peer = Peer((completion.wr_id >> 44) as u32);
@@ -72,7 +91,8 @@ impl Verbs {
         if slot.generation & 0xfff != generation {
             return None;
         }
-        let Link::Up(conn) = &mut slot.link else { return None };
+        // On iWARP the first frame is sent before the connection is up.
+        let conn = slot.link.conn()?;
         conn.has(completion.wr_id as u32).then_some(peer)
     }
 
@@ -81,7 +101,7 @@ impl Verbs {
         let Some(peer) = self.owner(completion) else { return 0 };
         let status = Status::of(completion.status);
         let number = completion.wr_id as u32;
-        let Link::Up(conn) = &mut self.slots[peer.index()].link else { return 0 };
+        let Some(conn) = self.slots[peer.index()].link.conn() else { return 0 };
         // The first error tells that all before it succeeded; those that follow tell nothing of others.
         let well = match status {
             Status::Success => conn.over(number),
@@ -91,8 +111,8 @@ impl Verbs {
         };
         let mut reports = 0;
         for _ in 0..well {
-            let Link::Up(conn) = &mut self.slots[peer.index()].link else { break };
-            let Some(work) = conn.pop() else { break };
+            let conn = self.slots[peer.index()].link.conn();
+            let Some(work) = conn.and_then(Conn::pop) else { break };
             reports += self.give_back(peer, work, Ok(()), sink);
         }
         if status != Status::Success
@@ -159,9 +179,10 @@ impl Verbs {
         };
         let opens =
             matches!(wire::decode_frame(self.receives.bytes(index, len)), Some((_, Frame::Open)));
-        if opens && matches!(&self.slots[peer.index()].link, Link::Answering(_)) {
+        let meets = matches!(self.slots[peer.index()].link, Link::Calling(_) | Link::Answering(_));
+        if opens && meets && self.iwarp.is_some() {
             self.post_receive(index);
-            return self.up(peer, sink);
+            return self.opened(peer, sink);
         }
         if let Link::Calling(meeting) | Link::Answering(meeting) =
             &mut self.slots[peer.index()].link
@@ -186,6 +207,10 @@ impl Verbs {
         };
         let bytes = self.receives.bytes(index, len);
         let mut reports = 0;
+        if matches!(wire::decode_frame(bytes), Some((_, Frame::Open))) {
+            self.post_receive(index); // said again; it took no credit
+            return 0;
+        }
         match wire::decode_frame(bytes) {
             Some((_, Frame::Data(header))) if !conn.discards && !conn.finished => {
                 let (header, payload) = bytes[PREFIX..].split_at(header);
@@ -227,8 +252,8 @@ impl Verbs {
     }
 
     fn end_troubled<S: Sink>(&mut self, peer: Peer, sink: &mut S) -> usize {
-        // Its good-bye may lie beside the error that its going made.
-        let before = self.poll_queues(sink).0;
+        // Its good-bye may lie beside the error that its going made, behind many frames.
+        let before = self.drain(sink);
         let ending = match &self.slot(peer).link {
             Link::Failed(fault) => Ending::Broken(fault.clone()),
             Link::Up(conn) => match &conn.doom {
@@ -257,6 +282,7 @@ impl Verbs {
         let pause = SWEEP.max(SWEEP_EACH * self.live.len() as u32);
         if std::mem::take(&mut self.short) || now - self.swept >= pause {
             self.swept = now;
+            self.kept.sweep();
             self.sweep(now);
         }
         reports

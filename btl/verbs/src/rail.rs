@@ -4,15 +4,19 @@
 //! `close.rs` how they end. It never blocks but in set-up calls of the kernel, and never takes a broken connection for
 //! a dead process (laws 1, 2, 3 and 9). Long, because the contract is one `impl`.
 
-use crate::address;
+use crate::address::{self, Entry};
+use crate::cache::Cache;
 use crate::close::Ending;
 use crate::config::{OpenError, VerbsConfig};
 use crate::conn::{Conn, Through, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
 use crate::iwarp::{self, Iwarp};
-use crate::memory::{Controls, Letters, Receives, Slots, register_receive, register_send};
+use crate::memory::{
+    Controls, Letters, Receives, Slots, register_lasting, register_receive, register_send,
+};
 use crate::wire::{self, Contact, Frame, GREETING, JobKey, LEAD_MAX, PREFIX};
+use ironweave_btl::lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
@@ -20,7 +24,7 @@ use ironweave_btl::{
 };
 use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, QueuePair,
-    Registration, Sge, Wc, devices,
+    Registration, Sge, VerbsError, Wc, devices,
 };
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -65,13 +69,15 @@ pub struct Verbs {
     pub(crate) controls: Controls,
     /// What peers may reach, by key.
     targets: HashMap<u32, Registration>,
+    pub(crate) kept: Cache<Registration>,
     pub(crate) sends: Arc<CompletionQueue>,
     pub(crate) arrivals: Arc<CompletionQueue>,
     pub(crate) post: Arc<CompletionQueue>,
     channel: Arc<Channel>,
     pub(crate) device: Device,
     pub(crate) port: u8,
-    pub(crate) gid_index: u8,
+    /// The entries of the port's GID table in use, best first; never empty.
+    pub(crate) gids: Vec<Entry>,
     pub(crate) contact: Contact,
     pub(crate) me: Peer,
     rail: u16,
@@ -214,16 +220,18 @@ impl Verbs {
             true => Some(Iwarp::open(&device, port)?),
             false => None,
         };
-        let chosen = match config.gid_index {
-            _ if iwarp.is_some() => iwarp.as_ref().map(|iwarp| (0, iwarp.gid)),
-            Some(index) => device
-                .gid(port, index.into())
-                .ok()
-                .filter(|gid| gid.iter().any(|&byte| byte != 0))
-                .map(|gid| (index, gid)),
-            None => address::choose_gid(&device, port, state.gids, state.ethernet),
+        let gids: Vec<Entry> = match (&iwarp, config.gid_index) {
+            (Some(iwarp), _) => vec![(0, iwarp.gid)],
+            (None, Some(index)) => {
+                let gid = device.gid(port, index.into()).ok();
+                let used = gid.filter(|gid| gid.iter().any(|&byte| byte != 0));
+                used.map(|gid| (index, gid)).into_iter().collect()
+            }
+            (None, None) => {
+                address::choose_gids(&device, port, state.gids, state.ethernet, config.ip)
+            }
         };
-        let (gid_index, gid) = chosen.ok_or_else(|| OpenError::NoGid {
+        let &(_, gid) = gids.first().ok_or_else(|| OpenError::NoGid {
             device: name.clone(),
             wanted: config.gid_index,
             entries: state.gids,
@@ -311,12 +319,13 @@ impl Verbs {
             receives,
             controls: Controls::new(block),
             targets: HashMap::new(),
+            kept: Cache::new(config.kept),
             sends,
             arrivals,
             post,
             channel,
             port,
-            gid_index,
+            gids,
             contact,
             me: config.me,
             rail,
@@ -480,6 +489,33 @@ impl Verbs {
         }
     }
 
+    /// Registers our side of a put or get, or finds it registered.
+    fn register_ours(&mut self, kind: &RmaKind) -> Result<Through, VerbsError> {
+        // On iWARP what a read writes is open to the peer: that is for one operation only.
+        let open = self.iwarp.is_some() && matches!(kind, RmaKind::Get(_));
+        let (start, len) = match kind {
+            RmaKind::Put(region) => (region.as_ptr(), region.len()),
+            RmaKind::Get(region) => (region.as_mut_ptr().cast_const(), region.len()),
+        };
+        if !open && let Some(memory) = lasting::covering(start, len) {
+            let device = &self.device;
+            let kept = self.kept.of(memory, |memory| register_lasting(device, memory));
+            if let Some(kept) = kept {
+                return Ok(Through::Kept(kept));
+            }
+        }
+        let register = |device: &Device| match kind {
+            RmaKind::Put(region) => register_send(device, region, Access::LocalRead),
+            RmaKind::Get(region) if open => register_receive(device, region, Access::RemoteWrite),
+            RmaKind::Get(region) => register_receive(device, region, Access::LocalWrite),
+        };
+        match register(&self.device) {
+            Err(_) if self.kept.clear() => register(&self.device),
+            outcome => outcome,
+        }
+        .map(Through::Registered)
+    }
+
     /// A put or get through a slot or a registration of the region.
     #[allow(clippy::result_large_err)]
     fn post_rma(
@@ -499,18 +535,9 @@ impl Verbs {
             }
             Through::Slot(slot)
         } else {
-            let registered = match &descriptor.kind {
-                RmaKind::Put(region) => register_send(&self.device, region, Access::LocalRead),
-                RmaKind::Get(region) => {
-                    let access = match self.iwarp {
-                        Some(_) => Access::RemoteWrite,
-                        None => Access::LocalWrite,
-                    };
-                    register_receive(&self.device, region, access)
-                }
-            };
+            let registered = self.register_ours(&descriptor.kind);
             match registered {
-                Ok(registration) => Through::Registered(registration),
+                Ok(through) => through,
                 // Others will come back and free some.
                 Err(_) if self.in_flight > 0 => {
                     return Err((self.refuse().expect_err("a refusal"), descriptor));
@@ -522,20 +549,24 @@ impl Verbs {
                 }
             }
         };
-        let local = match (&through, &descriptor.kind) {
-            (Through::Slot(slot), _) => self.buffers.piece(slot, len),
-            (Through::Registered(registration), RmaKind::Put(region)) => {
-                Sge { addr: region.as_ptr() as u64, length: 0, lkey: registration.lkey() }
-            }
-            (Through::Registered(registration), RmaKind::Get(region)) => {
-                Sge { addr: region.as_mut_ptr() as u64, length: 0, lkey: registration.lkey() }
-            }
+        let lkey = match &through {
+            Through::Slot(slot) => self.buffers.piece(slot, len).lkey,
+            Through::Registered(registration) => registration.lkey(),
+            Through::Kept(kept) => kept.registration.lkey(),
         };
+        let addr = match (&through, &descriptor.kind) {
+            (Through::Slot(slot), _) => self.buffers.piece(slot, len).addr,
+            (_, RmaKind::Put(region)) => region.as_ptr() as u64,
+            (_, RmaKind::Get(region)) => region.as_mut_ptr() as u64,
+        };
+        let local = Sge { addr, length: 0, lkey };
         let part = PART.max(len.div_ceil(PARTS));
         let conn = match self.slots.get_mut(peer.index()) {
             Some(Slot { link: Link::Up(conn), .. }) => conn,
             _ => unreachable!("the caller saw the connection"),
         };
+        // On iWARP a write that is over was taken by TCP, no more: a read behind it tells that it arrived.
+        let last = self.iwarp.as_ref().filter(|_| put).map(Iwarp::scratch);
         let mut at = 0;
         let mut posted = 0;
         let outcome = loop {
@@ -548,7 +579,7 @@ impl Verbs {
                 Operation::Read { address, rkey }
             };
             at += size;
-            if at == len {
+            if at == len && last.is_none() {
                 break conn.post(operation, &piece, Work::Rma(descriptor, through), true);
             }
             // A completion for each part, so that progress shows.
@@ -556,6 +587,9 @@ impl Verbs {
                 break Err((error, Work::Rma(descriptor, through)));
             }
             posted += 1;
+            if let (true, Some(scratch)) = (at == len, &last) {
+                break conn.read_control(scratch, Work::Rma(descriptor, through));
+            }
         };
         match outcome {
             Ok(()) => {
@@ -603,18 +637,14 @@ impl Btl for Verbs {
     }
 
     fn address(&self) -> Address {
-        let bytes = address::encode(&self.contact);
+        let bytes = address::encode(&self.contact, &self.gids);
         Address { component: NAME.into(), rail: self.rail, bytes }
     }
 
     fn connect(&mut self, peer: Peer, address: &Address) -> Result<(), Fault> {
-        let contact =
-            (address.component == NAME).then(|| address::decode(&address.bytes)).flatten();
-        let reachable = contact.filter(|contact| address::reaches(&self.contact, contact));
-        let Some(contact) = reachable else {
-            return Err(Fault::rail(peer, Cause::Unreachable));
-        };
-        self.call(peer, contact)
+        let theirs = (address.component == NAME).then(|| address::decode(&address.bytes)).flatten();
+        let ways = theirs.map(|theirs| address::ways(self.contact.link, &self.gids, &theirs));
+        self.call(peer, &ways.unwrap_or_default())
     }
 
     #[inline]
@@ -710,7 +740,8 @@ impl Btl for Verbs {
             RmaKind::Put(region) => region.len(),
             RmaKind::Get(region) => region.len(),
         };
-        let parts = len.div_ceil(PART.max(len.div_ceil(PARTS)).max(1));
+        let parts =
+            len.div_ceil(PART.max(len.div_ceil(PARTS)).max(1)) + usize::from(self.iwarp.is_some());
         let full = self.in_flight + parts > self.most_in_flight;
         match self.conn(peer) {
             Err(refused) => return Err((refused, descriptor)),
@@ -743,8 +774,12 @@ impl Btl for Verbs {
         if region.is_empty() {
             return Ok(key(0, 0, 0));
         }
-        let registration =
-            register_send(&self.device, region, Access::RemoteRead).map_err(|_| Refused::NoRoom)?;
+        let registration = register_send(&self.device, region, Access::RemoteRead)
+            .or_else(|_| {
+                self.kept.clear();
+                register_send(&self.device, region, Access::RemoteRead)
+            })
+            .map_err(|_| Refused::NoRoom)?;
         let key = key(region.as_ptr() as u64, region.len(), registration.rkey());
         self.targets.insert(registration.rkey(), registration);
         Ok(key)
@@ -755,6 +790,10 @@ impl Btl for Verbs {
             return Ok(key(0, 0, 0));
         }
         let registration = register_receive(&self.device, region, Access::RemoteWrite)
+            .or_else(|_| {
+                self.kept.clear();
+                register_receive(&self.device, region, Access::RemoteWrite)
+            })
             .map_err(|_| Refused::NoRoom)?;
         let key = key(region.as_mut_ptr() as u64, region.len(), registration.rkey());
         self.targets.insert(registration.rkey(), registration);
@@ -809,6 +848,7 @@ impl Btl for Verbs {
         if crate::sleep::set(&self.timer, wait).is_err() {
             return Armed::PollOnly;
         }
+        self.look_soon();
         Armed::Wait(self.epoll.as_fd().as_raw_fd())
     }
 
@@ -837,12 +877,16 @@ impl Btl for Verbs {
         if self.departed {
             return;
         }
+        let scratch = self.iwarp.as_ref().map(Iwarp::scratch);
         for peer in self.live.clone() {
             let me = self.me.0;
             if let Ok(conn) = self.conn(peer) {
                 let bye = wire::prefix(Frame::Bye, me);
                 // A peer that does not get it sees a failure, as it would of a lost network.
                 let _ = conn.post_inline(Operation::Send, &bye, Work::Control, true);
+                if let Some(scratch) = &scratch {
+                    let _ = conn.ask(scratch);
+                }
             }
         }
         self.departed = true;
@@ -855,13 +899,14 @@ impl Btl for Verbs {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, down since {:?}, broken {:?}",
+            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} bytes kept, down since {:?}, broken {:?}",
             self.caps.device,
             self.live.len(),
             self.meeting.len(),
             self.in_flight,
             self.buffers.free(),
             self.receives.count(),
+            self.kept.bytes(),
             self.down_since.map(|since| since.elapsed()),
             self.broken
         )?;

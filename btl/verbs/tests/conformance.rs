@@ -4,7 +4,7 @@
 
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
-use ironweave_btl_verbs::{Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, Verbs, VerbsConfig};
 use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, Sge,
     Slab, VerbsError, Wc,
@@ -27,6 +27,7 @@ impl Harness for FirstRail {
             secret: site.secret,
             job: site.job.clone(),
             include: vec![fabric.device(site.me.0 as usize, 0).to_owned()],
+            ip: if over_ipv6() { Ip::V6 } else { Ip::Any },
             ..VerbsConfig::default()
         };
         let mut rails = Verbs::open_all(config).map_err(|error| error.to_string())?;
@@ -36,13 +37,46 @@ impl Harness for FirstRail {
     fn inject(site: &Site, address: &Address, round: u64) -> Injected {
         let Some(fabric) = Fabric::given() else { return Injected::Unsupported };
         let device = fabric.device(site.me.0 as usize, 0);
-        stranger(device, address, round).expect("a stranger can send datagrams");
+        match address.bytes[19] {
+            3 => stranger_over_ip(address, round).expect("a stranger can send datagrams"),
+            _ => stranger(device, address, round).expect("a stranger can send datagrams"),
+        }
         Injected::Done
     }
 
     fn many() -> u32 {
         16
     }
+}
+
+/// Whether this run is to use the IPv6 addresses of the virtual machine.
+fn over_ipv6() -> bool {
+    std::env::var_os("IRONWEAVE_VERBS_IPV6").is_some()
+}
+
+/// Noise, or what looks like a greeting.
+fn letter(round: u64) -> Vec<u8> {
+    let mut letter: Vec<u8> = (0..64 + round % 200).map(|at| ((at * round) >> 3) as u8).collect();
+    if round.is_multiple_of(2) {
+        // Of the right form and length, sealed by nobody.
+        letter.resize(ironweave_btl_verbs::GREETING, 0);
+        letter[..8].copy_from_slice(&[b'I', b'W', b'v', b'G', 1 + (round / 2 % 6) as u8, 1, 0, 0]);
+        letter[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]); // from 1 to 0
+    }
+    letter
+}
+
+/// On iWARP: noise to the socket for greetings.
+fn stranger_over_ip(address: &Address, round: u64) -> std::io::Result<()> {
+    let bytes = &address.bytes;
+    let port = |at: usize| u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"));
+    let gid: [u8; 16] = bytes[1..17].try_into().expect("sixteen bytes");
+    let host = std::net::Ipv6Addr::from(gid).to_canonical();
+    let letter = letter(round);
+    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+    // Not to where connections are made: noise there was seen to bring down siw, and the kernel with it.
+    socket.send_to(&letter, (host, port(21)))?;
+    Ok(())
 }
 
 /// Sends noise, and what looks like a greeting, to the datagram queue pair at `address`.
@@ -58,9 +92,11 @@ fn stranger(device: &str, address: &Address, round: u64) -> Result<(), VerbsErro
     let queue_pair =
         QueuePair::new(&device, Kind::Datagram, &completions, &completions, None, (4, 4), 1, 0)?;
     queue_pair.open_for_datagrams(1, 0, 0x1234)?;
-    // The IPv4 entry of the virtual machine's devices.
-    let index =
-        (0..8).find(|&index| device.gid(1, index).is_ok_and(|gid| gid[10..12] == [0xff, 0xff]));
+    // The entry of the same family.
+    let gid_is_v4 = |gid: &[u8; 16]| gid[10..12] == [0xff, 0xff];
+    let same =
+        |ours: &[u8; 16]| gid_is_v4(ours) == gid_is_v4(&gid) && ours[0] != 0xfe && *ours != [0; 16];
+    let index = (0..8).find(|&index| device.gid(1, index).is_ok_and(|ours| same(&ours)));
     let path = Path {
         port: 1,
         gid_index: index.unwrap_or(0) as u8,
@@ -71,13 +107,7 @@ fn stranger(device: &str, address: &Address, round: u64) -> Result<(), VerbsErro
         traffic_class: 0,
     };
     let to = AddressHandle::new(&device, &path)?;
-    let mut letter: Vec<u8> = (0..64 + round % 200).map(|at| ((at * round) >> 3) as u8).collect();
-    if round.is_multiple_of(2) {
-        // Of the right form and length, sealed by nobody.
-        letter.resize(ironweave_btl_verbs::GREETING, 0);
-        letter[..8].copy_from_slice(&[b'I', b'W', b'v', b'G', 1 + (round / 2 % 6) as u8, 1, 0, 0]);
-        letter[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]); // from 1 to 0
-    }
+    let letter = letter(round);
     let slab = Slab::new(&device, 4096, Access::LocalRead)?;
     // SAFETY: nothing was posted yet.
     unsafe { slab.bytes_mut(0, letter.len()) }.copy_from_slice(&letter);

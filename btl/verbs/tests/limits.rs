@@ -6,11 +6,11 @@
 use ironweave_btl::{
     Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, RmaDescriptor, Sink,
 };
-use ironweave_btl_verbs::{OpenError, Timers, Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, OpenError, Timers, Verbs, VerbsConfig};
 use ironweave_ffi_verbs::{
     Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, SharedQueue, Status, Wc,
 };
-use ironweave_hwtests::fabric::{Fabric, VM};
+use ironweave_hwtests::fabric::{Fabric, VM, Wire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -251,6 +251,8 @@ fn wrong_addresses_lead_nowhere() {
     // A host that does not exist: the device says so at once, or nobody answers.
     let mut nowhere = good.clone();
     nowhere.bytes[16] ^= 0x55;
+    let last = nowhere.bytes.len() - 1;
+    nowhere.bytes[last] ^= 0x55; // by IPv6 neither
     if let Err(fault) = nodes[0].btl.connect(Peer(1), &nowhere) {
         println!("to nowhere: {fault}");
     } else {
@@ -260,6 +262,47 @@ fn wrong_addresses_lead_nowhere() {
     // The right one works after all that.
     nodes[0].btl.connect(Peer(1), &good).expect("the address is good");
     until("a connection", &mut nodes, |nodes| nodes[1].seen.up == [Peer(0)]);
+}
+
+/// Connects 0 with 1 and sends a frame each way.
+fn talk(nodes: &mut [Node]) {
+    let address = nodes[1].btl.address();
+    nodes[0].btl.connect(Peer(1), &address).expect("there is a way");
+    until("both to be up", nodes, |nodes| nodes.iter().all(|node| node.seen.up.len() == 1));
+    for (from, to) in [(0, 1), (1, 0)] {
+        let sent = nodes[from].btl.send_short(Peer(to as u32), b"h", b"well");
+        assert_eq!(sent, Ok(()));
+        until("a frame", nodes, |nodes| nodes[to].seen.frames.len() == 1);
+    }
+}
+
+/// Ports with addresses of both families meet by either: the one that is configured at one end, or that leads there.
+#[test]
+fn ports_meet_by_either_family() {
+    let test = "ports_meet_by_either_family";
+    let Some((fabric, _alone)) = given(test) else { return };
+    let Some(mut wire) = Wire::of(0, 0) else {
+        println!("SKIP verbs/{test}: ports are known to have both in the virtual machine only");
+        return;
+    };
+    let open = |ips: [Ip; 2]| -> Vec<Node> {
+        let node =
+            |(rank, ip): (usize, &Ip)| Node::open(&fabric, rank as u32, |config| config.ip = *ip);
+        ips.iter().enumerate().map(node).collect()
+    };
+    for ips in [[Ip::Any, Ip::Any], [Ip::V6, Ip::V6], [Ip::Any, Ip::V6], [Ip::V6, Ip::Any]] {
+        talk(&mut open(ips));
+    }
+    let mut nodes = open([Ip::V4, Ip::V6]);
+    let address = nodes[1].btl.address();
+    let refused = nodes[0].btl.connect(Peer(1), &address).expect_err("no family in common");
+    assert_eq!(refused.cause, Cause::Unreachable);
+    wire.without_ipv4();
+    let mut nodes = open([Ip::V4, Ip::Any]);
+    let address = nodes[1].btl.address();
+    let refused = nodes[0].btl.connect(Peer(1), &address).expect_err("nobody is there");
+    println!("by IPv4: {}", refused.cause);
+    talk(&mut open([Ip::Any, Ip::Any]));
 }
 
 /// Devices and entries of tables that do not exist, in words.
