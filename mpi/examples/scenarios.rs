@@ -8,6 +8,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::error::Error as StdError;
 
+#[path = "scenarios/persistent.rs"]
+mod persistent;
+#[path = "scenarios/topology.rs"]
+mod topology;
+
 type Outcome = Result<(), Box<dyn StdError>>;
 
 /// Sizes on both sides of every protocol's limits.
@@ -46,6 +51,8 @@ fn main() -> Outcome {
         "random_kill" => random_kill(&world, seed),
         "quiet_exit" => quiet_exit(&world),
         "dead_buffer" => dead_buffer(&world),
+        "persistent" => persistent::all(&world.comm()),
+        "topology" => topology::all(&world.comm()),
         other => Err(format!("there is no scenario {other:?}").into()),
     }?;
     Ok(world.finalize()?)

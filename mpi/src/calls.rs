@@ -3,7 +3,7 @@
 
 use crate::message::Element;
 use crate::{Error, Result};
-use ironweave_coll::{Block, Call, Elements, Root};
+use ironweave_coll::{Block, Call, Elements, Neighbors, Root};
 use std::sync::Arc;
 
 /// Blocks of these many elements one after the other, in bytes.
@@ -87,4 +87,43 @@ pub(crate) fn scan(elements: Elements) -> Call {
 
 pub(crate) fn exscan(elements: Elements) -> Call {
     Call::Exscan { elements, in_place: false }
+}
+
+pub(crate) fn neighbor_allgather<E: Element>(edges: &Neighbors, data: &[E]) -> Call {
+    let len = size_of_val(data);
+    Call::NeighborAllgather { neighbors: edges.clone(), len, block: len }
+}
+
+pub(crate) fn neighbor_allgatherv<E: Element>(
+    edges: &Neighbors,
+    data: &[E],
+    counts: &[usize],
+) -> Call {
+    let (neighbors, len) = (edges.clone(), size_of_val(data));
+    Call::NeighborAllgatherv { neighbors, len, blocks: blocks::<E>(counts) }
+}
+
+pub(crate) fn neighbor_alltoall<E: Element>(
+    edges: &Neighbors,
+    data: &[E],
+    into: &[E],
+) -> Result<Call> {
+    let part = |list: &[E], parts: usize| match parts {
+        0 if list.is_empty() => Ok(0),
+        0 => Err(Error::Argument(format!("{} elements, and no neighbor", list.len()))),
+        _ if list.len().is_multiple_of(parts) => Ok(size_of_val(list) / parts),
+        _ => Err(Error::Argument(format!("{} elements are not {parts} equal parts", list.len()))),
+    };
+    let len = part(data, edges.destinations.len())?;
+    let block = part(into, edges.sources.len())?;
+    Ok(Call::NeighborAlltoall { neighbors: edges.clone(), len, block })
+}
+
+pub(crate) fn neighbor_alltoallv<E: Element>(
+    edges: &Neighbors,
+    given: &[usize],
+    taken: &[usize],
+) -> Call {
+    let (send, recv) = (blocks::<E>(given), blocks::<E>(taken));
+    Call::NeighborAlltoallv { neighbors: edges.clone(), send, recv }
 }

@@ -17,7 +17,7 @@ use zerocopy::IntoBytes as _;
 
 impl<T: Threading> Comm<T> {
     /// Runs a collective to its end.
-    fn collective(
+    pub(crate) fn collective(
         &self,
         call: &Call,
         send: &[u8],

@@ -65,7 +65,7 @@ impl<B, T: Threading> Collective<'_, '_, B, T> {
 }
 
 /// What a call that fills a buffer answers.
-type Filling<'scope, 'env, E, T> = Result<Collective<'scope, 'env, &'scope mut [E], T>>;
+pub(crate) type Filling<'scope, 'env, E, T> = Result<Collective<'scope, 'env, &'scope mut [E], T>>;
 
 impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     fn begin(
@@ -83,7 +83,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     }
 
     /// Begins a collective that fills `into`.
-    fn filling<E: ElementMut>(
+    pub(crate) fn filling<E: ElementMut>(
         &'scope self,
         call: &Call,
         data: &'scope [u8],

@@ -9,7 +9,7 @@ use crate::lend::{self, Lent};
 use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Comm, Error, Result};
-use ironweave_core::TaskId;
+use ironweave_core::{PersistentId, TaskId};
 use ironweave_pml::ob1::{Mode, ReqId, Started};
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -68,6 +68,8 @@ enum Slot<K> {
     Persistent(ReqId),
     /// A collective operation.
     Task(TaskId),
+    /// A persistent collective operation, and its run under way.
+    Series(PersistentId, Option<TaskId>),
 }
 
 impl<K> Open<K> {
@@ -125,6 +127,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
                 Slot::Once(ticket) => self.end(ticket, cancel),
                 Slot::Persistent(request) => self.retire(*request, cancel),
                 Slot::Task(task) => self.end_task(*task, cancel),
+                Slot::Series(id, run) => self.end_series(*id, *run, cancel),
             };
             first = first.and(ended);
         }
@@ -167,6 +170,26 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     /// Remembers a collective operation until somebody has seen its end; its place.
     pub(crate) fn keep(&self, task: TaskId) -> usize {
         self.open.borrow_mut().insert(Slot::Task(task))
+    }
+
+    /// Remembers a persistent collective operation until it is freed; its place.
+    pub(crate) fn keep_persistent(&self, id: PersistentId) -> usize {
+        self.open.borrow_mut().insert(Slot::Series(id, None))
+    }
+
+    /// Notes whether a run of it is under way.
+    pub(crate) fn runs(&self, place: usize, id: PersistentId, run: Option<TaskId>) {
+        self.open.borrow_mut().slots[place] = Slot::Series(id, run);
+    }
+
+    /// Waits for the end of the run of a persistent collective operation, as `end_task` does, and removes it.
+    fn end_series(&self, id: PersistentId, run: Option<TaskId>, revoke: bool) -> Result<()> {
+        let ended = run.map_or(Ok(()), |task| self.end_task(task, revoke));
+        self.comm.handle().with(|engine| {
+            engine.collective_free(id);
+            Ok(())
+        })?;
+        ended
     }
 
     /// Its end was seen.

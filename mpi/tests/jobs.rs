@@ -56,6 +56,8 @@ over_all! {
     wildcards_and_failures: 4 ["wildcards"];
     a_quiet_exit_is_a_failure: 3 ["quiet_exit"];
     a_dead_receive_is_not_written: 3 ["dead_buffer"];
+    persistent_collectives: 4 ["persistent"];
+    grids_and_graphs: 6 ["topology"];
 }
 
 #[test]

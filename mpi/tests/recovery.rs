@@ -118,7 +118,7 @@ fn communicators_are_made_by_all_or_by_none() {
     random(4, "creation", 30);
 }
 
-const COLLECTIVES: [&str; 17] = [
+const COLLECTIVES: [&str; 19] = [
     "barrier",
     "bcast",
     "gather",
@@ -136,6 +136,8 @@ const COLLECTIVES: [&str; 17] = [
     "scan",
     "exscan",
     "nonblocking",
+    "persistent",
+    "neighbors",
 ];
 
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over

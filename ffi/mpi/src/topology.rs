@@ -8,6 +8,7 @@ mod graph;
 use crate::comm::{self, Comm};
 use crate::prelude::*;
 use ironweave_coll::{Neighbors, Pairing};
+use ironweave_core::grid;
 use std::sync::Arc;
 
 /// What is attached to a communicator.
@@ -70,15 +71,7 @@ pub fn neighbors(there: &Comm) -> Result<Neighbors> {
         list.iter().map(|&rank| u32::try_from(rank).ok()).collect()
     };
     Ok(match topology.as_ref() {
-        Topology::Cart { dims, periods } => {
-            let mut list = Vec::new();
-            for direction in 0..dims.len() {
-                let (before, after) = cartesian::shift(dims, periods, there.rank, direction, 1);
-                list.extend([before, after]);
-            }
-            let list = ranks(&list);
-            Neighbors { sources: Arc::clone(&list), destinations: list, pairing: Pairing::Opposite }
-        }
+        Topology::Cart { dims, periods } => grid::neighbors(dims, periods, there.rank),
         Topology::Graph { index, edges } => {
             let list = ranks(graph::edges_of(index, edges, there.rank));
             Neighbors { sources: Arc::clone(&list), destinations: list, pairing: Pairing::InOrder }

@@ -79,6 +79,11 @@ impl<B: Btl> Core<B> {
 }
 
 impl Collective {
+    /// The communicator it is bound to.
+    pub(crate) const fn comm(&self) -> CommHandle {
+        self.comm
+    }
+
     /// Begins a run of a persistent operation whose last run is over.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use crate::attributes::{Attributes, Keyvals};
 use crate::comm::{self, Communicator, Interruption, Table};
 use crate::identity::{Identity, Ids};
 use crate::lane::{Lane, Purpose};
+use crate::persistent::Persistents;
 use crate::task::Tasks;
 use crate::{CommHandle, CoreError, ErrorHandler, Group};
 use ironweave_btl::{Btl, Peer};
@@ -59,6 +60,7 @@ pub struct Core<B: Btl> {
     pub(crate) ids: Ids,
     pub(crate) tasks: Tasks,
     pub(crate) transients: Transients,
+    pub(crate) persistents: Persistents,
     pub(crate) world: CommHandle,
     /// Processes that are known for sure to have failed.
     pub(crate) known: BTreeSet<u32>,
@@ -107,6 +109,7 @@ impl<B: Btl> Core<B> {
             ids: Ids::default(),
             tasks: Tasks::default(),
             transients: Transients::default(),
+            persistents: Persistents::default(),
             world: CommHandle::NONE,
             known: BTreeSet::new(),
             fresh: Vec::new(),

@@ -8,6 +8,7 @@ use crate::assembly::Assembly;
 use crate::collective::Collective;
 use crate::create::Creation;
 use crate::intercomm::Introduction;
+use crate::persistent::Run;
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
 use ironweave_ft::Nanos;
@@ -41,6 +42,7 @@ pub(crate) type Outcome = Result<Output, CoreError>;
 pub(crate) enum Task {
     Agreement(Agreement),
     Collective(Collective),
+    Persistent(Run),
     Creation(Box<Creation>),
     Assembly(Box<Assembly>),
     Introduction(Box<Introduction>),
@@ -54,6 +56,7 @@ impl Task {
                 let done = task.poll(core, || now)?;
                 Some(done.map(|()| Output::Done))
             }
+            Task::Persistent(task) => task.step(core, now),
             Task::Creation(task) => task.step(me, core, now),
             Task::Assembly(task) => task.step(core, now),
             Task::Introduction(task) => task.step(core, now),
@@ -63,7 +66,7 @@ impl Task {
     const fn name(&self) -> &'static str {
         match self {
             Task::Agreement(_) => "agreement",
-            Task::Collective(_) => "collective",
+            Task::Collective(_) | Task::Persistent(_) => "collective",
             Task::Creation(_) => "creation",
             Task::Assembly(_) => "creation by a group",
             Task::Introduction(_) => "creation of an inter-communicator",

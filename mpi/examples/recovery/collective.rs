@@ -204,6 +204,57 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
             let expected = (0..n).flat_map(|rank| given(rank, round, place, length));
             assert_eq!(parts, expected.collect::<Vec<_>>());
         }
+        // The same again and again, two of them at a time, with new data each time.
+        "persistent" => {
+            let (mut mine, mut sum) = (mine, vec![0; length]);
+            let mut news = vec![0; length];
+            comm.scope(|scope| {
+                let mut summing = scope.allreduce_init(&mut mine, &mut sum, Op::SUM)?;
+                let mut telling = scope.bcast_init(&mut news, root)?;
+                for run in round..round + 3 {
+                    let data = summing.data_mut().expect("no run is under way");
+                    data.copy_from_slice(&given(me, run, 0, length));
+                    if at_root {
+                        let data = telling.result_mut().expect("no run is under way");
+                        data.copy_from_slice(&given(root, run, 0, length));
+                    }
+                    // Different ones may be started in different orders.
+                    if me.is_multiple_of(2) {
+                        summing.start()?;
+                        telling.start()?;
+                    } else {
+                        telling.start()?;
+                        summing.start()?;
+                    }
+                    telling.wait()?;
+                    while !summing.test()? {}
+                    assert_eq!(summing.result(), Some(&total(0..n, run, 0, length)[..]));
+                    assert_eq!(telling.result(), Some(&given(root, run, 0, length)[..]));
+                }
+                summing.free().map(drop)
+            })??;
+        }
+        "neighbors" => {
+            let dims = ironweave::balanced_dims(n, 2);
+            let grid = comm.cart(&dims, &[true, false])?.expect("as many places as processes");
+            let mut halos = vec![0; 4 * length];
+            grid.neighbor_alltoall(&given(me, round, 0, 4 * length), &mut halos)?;
+            // What comes from one side is what that one gave to the other side.
+            for (side, source) in grid.sources().iter().enumerate() {
+                let place = (side ^ 1) * length;
+                let expected = match source {
+                    Some(rank) => given(*rank, round, place, length),
+                    None => vec![0; length],
+                };
+                assert_eq!(halos[side * length..][..length], expected);
+            }
+            let ring = comm.graph_adjacent(&[(me + n - 1) % n], &[(me + 1) % n])?;
+            let mut from_left = vec![0; length];
+            ring.scope(|scope| {
+                scope.ineighbor_allgather(&ring, &mine, &mut from_left)?.finish().map(drop)
+            })??;
+            assert_eq!(from_left, given((me + n - 1) % n, round, 0, length));
+        }
         other => panic!("there is no collective {other:?}"),
     }
     Ok(())

@@ -4,10 +4,11 @@ use super::{Topology, check_rank, give, missing, of};
 use crate::comm::{self, Comm};
 use crate::construct::{Heritage, create};
 use crate::prelude::*;
+use ironweave_core::grid;
 use std::sync::Arc;
 
 /// A grid as the caller gives it.
-fn grid(
+fn given(
     there: &Comm,
     ndims: c_int,
     dims: *const c_int,
@@ -40,49 +41,6 @@ fn grid(
     Ok((dims, periods, nodes as u32))
 }
 
-fn coords(dims: &[u32], rank: u32) -> Vec<u32> {
-    let mut rest = rank;
-    let mut out: Vec<u32> = dims
-        .iter()
-        .rev()
-        .map(|&dim| {
-            let coord = rest % dim;
-            rest /= dim;
-            coord
-        })
-        .collect();
-    out.reverse();
-    out
-}
-
-fn rank_of(dims: &[u32], coords: &[u32]) -> u32 {
-    dims.iter().zip(coords).fold(0, |rank, (dim, coord)| rank * dim + coord)
-}
-
-/// The source and the destination of a shift of `rank`: ranks, or `MPI_PROC_NULL`.
-pub fn shift(
-    dims: &[u32],
-    periods: &[bool],
-    rank: u32,
-    direction: usize,
-    disp: i64,
-) -> (c_int, c_int) {
-    let here = coords(dims, rank);
-    let side = |by: i64| {
-        let dim = i64::from(dims[direction]);
-        let moved = i64::from(here[direction]) + by;
-        let moved = match periods[direction] {
-            true => moved.rem_euclid(dim),
-            false if (0..dim).contains(&moved) => moved,
-            false => return MPI_PROC_NULL,
-        };
-        let mut there = here.clone();
-        there[direction] = moved as u32;
-        rank_of(dims, &there) as c_int
-    };
-    (side(-disp), side(disp))
-}
-
 fn cart(comm: MPI_Comm) -> Result<(&'static Comm, &'static [u32], &'static [bool])> {
     match of(comm)? {
         (there, Topology::Cart { dims, periods }) => Ok((there, dims, periods)),
@@ -109,7 +67,7 @@ fn made(
 mpi! {
     fn MPI_Cart_create(comm_old: MPI_Comm, ndims: c_int, dims: *const c_int, periods: *const c_int, _reorder: c_int, comm_cart: *mut MPI_Comm) on comm_old {
         let there = comm::get(comm_old)?;
-        let (dims, periods, nodes) = grid(there, ndims, dims, periods)?;
+        let (dims, periods, nodes) = given(there, ndims, dims, periods)?;
         let colour = (there.rank < nodes).then_some(0);
         let made = made(comm_old, colour, there.rank as i32, dims, periods)?;
         // SAFETY: the caller's result.
@@ -119,7 +77,7 @@ mpi! {
 
     fn MPI_Cart_map(comm: MPI_Comm, ndims: c_int, dims: *const c_int, periods: *const c_int, newrank: *mut c_int) on comm {
         let there = comm::get(comm)?;
-        let (_, _, nodes) = grid(there, ndims, dims, periods)?;
+        let (_, _, nodes) = given(there, ndims, dims, periods)?;
         let rank = if there.rank < nodes { there.rank as c_int } else { MPI_UNDEFINED };
         // SAFETY: the caller's result.
         unsafe { newrank.write(rank) };
@@ -139,7 +97,7 @@ mpi! {
         unsafe {
             give(all.iter().map(|&dim| dim as c_int), dims, maxdims);
             give(rings.iter().map(|&ring| c_int::from(ring)), periods, maxdims);
-            give(self::coords(all, there.rank).iter().map(|&coord| coord as c_int), coords, maxdims);
+            give(grid::coords(all, there.rank).iter().map(|&coord| coord as c_int), coords, maxdims);
         }
         Ok(())
     }
@@ -157,7 +115,7 @@ mpi! {
             there.push(i64::from(coord).rem_euclid(i64::from(dim)) as u32);
         }
         // SAFETY: the caller's result.
-        unsafe { rank.write(rank_of(dims, &there) as c_int) };
+        unsafe { rank.write(grid::rank_of(dims, &there) as c_int) };
         Ok(())
     }
 
@@ -165,7 +123,7 @@ mpi! {
         let (there, dims, _) = cart(comm)?;
         let rank = check_rank(rank, there)?;
         // SAFETY: the caller's result.
-        unsafe { give(self::coords(dims, rank).iter().map(|&coord| coord as c_int), coords, maxdims) };
+        unsafe { give(grid::coords(dims, rank).iter().map(|&coord| coord as c_int), coords, maxdims) };
         Ok(())
     }
 
@@ -175,11 +133,12 @@ mpi! {
         let along = along.ok_or_else(|| {
             fail(MPI_ERR_ARG, format!("the direction is {direction}, and there are {} dimensions", dims.len()))
         })?;
-        let (source, dest) = shift(dims, periods, there.rank, along, i64::from(disp));
+        let (source, dest) = grid::shift(dims, periods, there.rank, along, i64::from(disp));
+        let rank = |rank: Option<u32>| rank.map_or(MPI_PROC_NULL, |rank| rank as c_int);
         // SAFETY: the caller's results.
         unsafe {
-            rank_source.write(source);
-            rank_dest.write(dest);
+            rank_source.write(rank(source));
+            rank_dest.write(rank(dest));
         }
         Ok(())
     }
@@ -188,7 +147,7 @@ mpi! {
         let (there, dims, periods) = cart(comm)?;
         // SAFETY: the caller's array has an entry for each dimension.
         let stays: Vec<bool> = (0..dims.len()).map(|at| unsafe { *remain_dims.add(at) != 0 }).collect();
-        let here = coords(dims, there.rank);
+        let here = grid::coords(dims, there.rank);
         let part = |wanted: bool| {
             let of = |list: &[u32]| -> Vec<u32> {
                 list.iter().zip(&stays).filter(|(_, stays)| **stays == wanted).map(|(&value, _)| value).collect()
@@ -197,34 +156,10 @@ mpi! {
         };
         let ((left, place), (gone, slice)) = (part(true), part(false));
         let rings = periods.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(&ring, _)| ring).collect();
-        let (colour, key) = (rank_of(&gone, &slice), rank_of(&left, &place));
+        let (colour, key) = (grid::rank_of(&gone, &slice), grid::rank_of(&left, &place));
         let made = made(comm, Some(colour), key as i32, left, rings)?;
         // SAFETY: the caller's result.
         unsafe { newcomm.write(made) };
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn coordinates_and_ranks_are_inverse() {
-        let dims = [3, 4, 5];
-        for rank in 0..60 {
-            assert_eq!(rank_of(&dims, &coords(&dims, rank)), rank);
-        }
-        assert_eq!(coords(&dims, 27), [1, 1, 2]);
-        assert_eq!((coords(&[], 0), rank_of(&[], &[])), (vec![], 0));
-    }
-
-    #[test]
-    fn shifts_stop_at_borders_and_go_round_rings() {
-        let (dims, periods) = ([3, 4], [false, true]);
-        assert_eq!(shift(&dims, &periods, 0, 0, 1), (MPI_PROC_NULL, 4));
-        assert_eq!(shift(&dims, &periods, 8, 0, 1), (4, MPI_PROC_NULL));
-        assert_eq!(shift(&dims, &periods, 4, 1, 1), (7, 5));
-        assert_eq!(shift(&dims, &periods, 4, 1, -5), (5, 7));
     }
 }
