@@ -18,7 +18,7 @@ use crate::set::RankSet;
 use smallvec::SmallVec;
 
 /// Neighbours in the order in which they are told.
-pub(crate) type Neighbours = SmallVec<[u32; 24]>;
+pub type Neighbours = SmallVec<[u32; 24]>;
 
 /// The rank that `me` tells at distance 2^level, as far as `dead` is known; `None` when no other rank lives.
 fn neighbour(me: u32, level: u32, size: u32, dead: &RankSet) -> Option<u32> {
@@ -38,8 +38,10 @@ fn levels(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }
 
-/// Whom `me` tells of something that it heard from `source` (`None`: it is the first to know), in the best order.
-pub(crate) fn neighbours(me: u32, source: Option<u32>, size: u32, dead: &RankSet) -> Neighbours {
+/// Whom `me` of `size` ranks tells of something that it heard from `source` (`None`: it is the first to know), in the best
+/// order. Who learns that one of them died tells the rank that takes its place.
+#[must_use]
+pub fn neighbours(me: u32, source: Option<u32>, size: u32, dead: &RankSet) -> Neighbours {
     let levels = levels(size);
     let start = source.map_or(levels, |from| distance(from, me, size).checked_ilog2().unwrap_or(0));
     let start = start.min(levels);

@@ -24,6 +24,7 @@ mod set;
 mod shrink;
 mod wire;
 
+pub use circulant::{Neighbours, neighbours as circulant_neighbours};
 pub use failures::{Failed, FailureList, How, Source};
 pub use group::Group;
 pub use plane::{Contribution, Decided, Effect, Nanos, Plane, PlaneConfig, PlaneCounters};

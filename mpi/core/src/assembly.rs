@@ -3,30 +3,19 @@
 //!
 //! The key is computed from what all of them know: the parent, the tag, the group, and how often that has been used. The rest is
 //! as in `create`, but for interruptions: who will never call cannot have a last say, since it does not know of the group. So
-//! when a failure or a revoke makes the wait for such a member doubtful, every waiting member *summons* all others: it
-//! tells them the key and the group, and whoever has not called refuses. A summons that finds a member waiting changes
-//! nothing. That is a message from each to each, but only where such an operation meets a failure.
-//!
-//! ```text
-//!            0      1      2        4        6        8
-//!  SUMMONS   | kind | last |  cid   | epoch  |  0     |  runs: (first process u32, count u32), …      control channel
-//! ```
+//! when a failure or a revoke makes the wait for such a member doubtful, the waiting members *summon* all (`summons`): each
+//! hears of the key and the group, and whoever has not called refuses. A summons that finds a member waiting changes nothing.
 
 use crate::create::Members;
 use crate::identity::{Offer, ROUNDS, Refusal, Round, Search, mix, outcome};
 use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError, Group};
-use ironweave_btl::{Btl, Peer};
+use ironweave_btl::Btl;
 use ironweave_ft::{CommKey, Contribution, Nanos};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// First byte of a summons: apart from those of the control plane.
-pub(crate) const SUMMONS: u8 = 0x81;
-const HEADER: usize = 8;
-/// Runs of a group in one frame.
-const RUNS: usize = 1000;
-/// Keys whose uses are counted, and half-received summonses, at most.
+/// Keys whose uses are counted, at most.
 const MOST: usize = 1 << 16;
 
 /// Operations with keys of their own.
@@ -35,13 +24,11 @@ pub(crate) struct Transients {
     /// How often this process has used a key's stem.
     uses: BTreeMap<u64, u32>,
     /// Keys that are in use here.
-    live: BTreeMap<CommKey, Standing>,
-    /// Summonses of which not all runs are here.
-    partial: BTreeMap<(u32, CommKey), Vec<(u32, u32)>>,
+    pub live: BTreeMap<CommKey, Standing>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
+pub(crate) enum Standing {
     Waiting,
     /// Summoned, and refused, before the call.
     Refused,
@@ -91,8 +78,6 @@ pub(crate) struct Assembly {
     seq: u64,
     window: u16,
     tried: u16,
-    /// The others have been summoned.
-    summoned: bool,
     /// This member does not go on with it.
     pub wrong: Option<CoreError>,
 }
@@ -108,20 +93,8 @@ impl Assembly {
         watched: SmallVec<[CommHandle; 2]>,
     ) -> Self {
         let key = core.transients.next(stem);
-        let (state, summoned, wrong) = (State::Blocked, false, None);
-        Assembly {
-            key,
-            group,
-            members,
-            parent,
-            watched,
-            state,
-            seq: 0,
-            window,
-            tried: 0,
-            summoned,
-            wrong,
-        }
+        let (state, wrong) = (State::Blocked, None);
+        Assembly { key, group, members, parent, watched, state, seq: 0, window, tried: 0, wrong }
     }
 
     pub fn step<B: Btl>(&mut self, core: &mut Core<B>, now: Nanos) -> Option<Outcome> {
@@ -163,7 +136,7 @@ impl Assembly {
                 State::Agreeing { agreement, offer } => {
                     let (agreement, offer) = (*agreement, *offer);
                     let Some(decision) = core.decision(agreement, now) else {
-                        if !self.summoned && self.reason(core).is_some() {
+                        if self.reason(core).is_some() {
                             self.summon(core);
                         }
                         return None;
@@ -253,78 +226,13 @@ impl Assembly {
         core.restless = true;
     }
 
-    /// Tells all others of the key and the group.
-    pub fn summon<B: Btl>(&mut self, core: &mut Core<B>) {
-        if std::mem::replace(&mut self.summoned, true) {
-            return;
-        }
-        let runs: Vec<(u32, u32)> = self.group.runs().collect();
-        let mut frames: Vec<Vec<u8>> = Vec::new();
-        for part in runs.chunks(RUNS) {
-            let mut frame = vec![SUMMONS, 0];
-            for half in [self.key.cid, self.key.epoch, 0] {
-                frame.extend_from_slice(&half.to_le_bytes());
-            }
-            for (first, len) in part {
-                frame.extend_from_slice(&first.to_le_bytes());
-                frame.extend_from_slice(&len.to_le_bytes());
-            }
-            frames.push(frame);
-        }
-        if let Some(last) = frames.last_mut() {
-            last[1] = 1;
-        }
-        let living = self.group.iter().filter(|process| !core.known.contains(process));
-        let living: Vec<u32> = living.filter(|&process| process != core.me.0).collect();
-        for process in living {
-            frames.iter().for_each(|frame| core.send_control(Peer(process), frame));
-        }
+    /// Tells the others of the key and the group.
+    pub fn summon<B: Btl>(&self, core: &mut Core<B>) {
+        core.summon(self.key, &self.group, None);
     }
 }
 
 impl<B: Btl> Core<B> {
-    /// Another member waits for this process in an operation that it may not know of.
-    pub(crate) fn on_summons(&mut self, from: Peer, frame: &[u8], now: Nanos) {
-        if let Some((key, group)) = self.read_summons(from, frame)
-            && group.contains(self.me.0)
-            && group.contains(from.0)
-            && group.len() > 1
-            && !self.transients.live.contains_key(&key)
-            && !self.plane.has_ended(key)
-        {
-            self.plane.add_comm(key, crate::core::members_for_plane(&group, self.config.size), now);
-            self.plane.agree(key, 0, Refusal::Closed.contribution(), now);
-            self.plane.free_comm(key, now);
-            self.transients.live.insert(key, Standing::Refused);
-            self.restless = true;
-        }
-    }
-
-    /// The key and the group, when all of them is here and makes sense (law 9).
-    fn read_summons(&mut self, from: Peer, frame: &[u8]) -> Option<(CommKey, Group)> {
-        let (header, runs) = frame.split_first_chunk::<HEADER>()?;
-        let [_, last, c, d, e, f, ..] = *header;
-        let key = CommKey { cid: u16::from_le_bytes([c, d]), epoch: u16::from_le_bytes([e, f]) };
-        let partial = &mut self.transients.partial;
-        if !key.is_transient() || partial.len() >= MOST {
-            return None;
-        }
-        let here = partial.entry((from.0, key)).or_default();
-        for run in runs.as_chunks::<8>().0 {
-            let [a, b, c, d, e, f, g, h] = *run;
-            here.push((u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])));
-        }
-        if here.len() > self.config.size as usize {
-            partial.remove(&(from.0, key));
-            return None;
-        }
-        if last == 0 {
-            return None;
-        }
-        let runs = partial.remove(&(from.0, key))?;
-        Some((key, Group::from_runs(&runs, self.config.size)?))
-    }
-
     /// Makes a communicator of a group of the parent's members, by these alone: all of them call it with the same group and
     /// `tag`. Several may be under way with different tags. A process that is no member of the group gets nothing, at once.
     ///

@@ -2,12 +2,13 @@
 //!
 //! Knows no clock, thread, socket or file; is handed the time and what is known of failures. One thread at a time.
 
-use crate::assembly::{SUMMONS, Transients};
+use crate::assembly::Transients;
 use crate::attributes::{Attributes, Keyvals};
 use crate::comm::{self, Communicator, Interruption, Table};
 use crate::identity::{Identity, Ids};
 use crate::lane::{Lane, Purpose};
 use crate::persistent::Persistents;
+use crate::summons::{SUMMONS, Summonses};
 use crate::task::Tasks;
 use crate::{CommHandle, CoreError, ErrorHandler, Group};
 use ironweave_btl::{Btl, Peer};
@@ -60,6 +61,7 @@ pub struct Core<B: Btl> {
     pub(crate) ids: Ids,
     pub(crate) tasks: Tasks,
     pub(crate) transients: Transients,
+    pub(crate) summonses: Summonses,
     pub(crate) persistents: Persistents,
     pub(crate) world: CommHandle,
     /// Processes that are known for sure to have failed.
@@ -109,6 +111,7 @@ impl<B: Btl> Core<B> {
             ids: Ids::default(),
             tasks: Tasks::default(),
             transients: Transients::default(),
+            summonses: Summonses::default(),
             persistents: Persistents::default(),
             world: CommHandle::NONE,
             known: BTreeSet::new(),

@@ -32,6 +32,7 @@ impl<B: Btl> Core<B> {
         self.fresh.push(process);
         self.plane.failed(process, now);
         self.pml.proc_failed(Peer(process));
+        self.summon_again(process);
         let touched: Vec<(CommHandle, u32)> = self
             .comms
             .iter()

@@ -31,6 +31,7 @@ mod intercomm;
 mod lane;
 mod letter;
 mod persistent;
+mod summons;
 mod task;
 
 pub use attributes::{Attributes, CopyFn, DeleteFn, Keyval, Keyvals, Value};

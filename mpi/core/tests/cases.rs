@@ -244,6 +244,42 @@ fn who_never_calls_create_group_holds_nobody_up_after_a_failure_or_a_revoke() {
     }
 }
 
+/// Many wait for one that never calls, and one of them dies: all are told along a graph, not by everybody. With
+/// `IRONWEAVE_CORE_SIM_BUDGET` thousands.
+#[test]
+fn a_failure_in_create_group_costs_each_member_log_n_messages() {
+    let many = if std::env::var_os("IRONWEAVE_CORE_SIM_BUDGET").is_some() { 4096 } else { 400 };
+    for size in [10, 40, many] {
+        let mut cluster = Cluster::new(size, 11);
+        let members: Vec<u32> = (0..size).filter(|me| me % 3 > 0).collect();
+        let group = Group::of(members.clone()).expect("distinct");
+        let (absent, victim) = (members[members.len() / 2], members[members.len() / 3]);
+        let mut tasks = Vec::new();
+        for &me in members.iter().filter(|&&me| me != absent) {
+            let (now, core) = (cluster.now(), cluster.core(me));
+            let task = core.icreate_group(core.world(), &group, 0, now).expect("world is there");
+            tasks.push((me, task));
+        }
+        cluster.settle();
+        assert!(tasks.iter().all(|&(me, task)| !cluster.core(me).is_over(task)));
+        cluster.kill(victim);
+        let others: Vec<_> = tasks.iter().copied().filter(|&(me, _)| me != victim).collect();
+        for _ in 0..40 {
+            cluster.settle();
+            if others.iter().all(|&(me, task)| cluster.core(me).is_over(task)) {
+                break;
+            }
+        }
+        assert!(!cluster.uniform(&others));
+        let sent: u64 = cluster.all(|core, _, _| core.summonses_sent()).into_iter().sum();
+        let levels = members.len().next_power_of_two().ilog2();
+        // Whoever had told the dead one tells its replacement, too.
+        let most = (members.len() as u64 + 1) * u64::from(levels);
+        println!("{size} processes, {} members: {sent} summonses of at most {most}", members.len());
+        assert!(sent <= most && sent > 0);
+    }
+}
+
 #[test]
 fn creations_on_different_parents_go_in_any_order() {
     for seed in 0..20 {

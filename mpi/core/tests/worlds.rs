@@ -30,6 +30,7 @@ fn worlds(test: &'static str, plans: impl Iterator<Item = Plan>) -> Summary {
             all.made += done.made;
             all.errors += done.errors;
             all.agreed += done.agreed;
+            all.summonses += done.summonses;
         }
         Err(why) => panic!("{why}"),
     };

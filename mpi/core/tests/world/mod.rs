@@ -51,6 +51,8 @@ pub struct Summary {
     pub made: usize,
     pub errors: usize,
     pub agreed: usize,
+    /// Frames of summonses that those who lived to the end have sent.
+    pub summonses: u64,
 }
 
 pub struct World {
@@ -133,6 +135,7 @@ impl World {
                 virtual_ns: self.net.now_ns(),
                 killed: self.killed,
                 fenced: self.fenced,
+                summonses: self.summonses(),
                 ..self.oracle.summary()
             }),
             Err(why) => Err(format!("{why}\n{}", self.dump())),
@@ -160,7 +163,17 @@ impl World {
             let some = &hangs[..hangs.len().min(10)];
             return Err(format!("{} processes wait for ever: {some:?} …", hangs.len()));
         }
+        // A flood is log n messages of each, and one more where a neighbour is replaced; there are a few of them.
+        let floods =
+            4 * u64::from(self.plan.ranks) * u64::from(u32::BITS - self.plan.ranks.leading_zeros());
+        if self.plan.disaster.is_some() && self.summonses() > floods {
+            return Err(format!("{} summonses, more than {floods}", self.summonses()));
+        }
         self.all_know()
+    }
+
+    fn summonses(&self) -> u64 {
+        self.processes.iter().flatten().map(|process| process.core.summonses_sent()).sum()
     }
 
     /// In the end every living process knows of every death, and of the revocation of the world if there was one.

@@ -146,8 +146,7 @@ impl Plan {
     pub fn disaster(seed: u64, ranks: u32, moment: Moment, trouble: Trouble) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0xd15a << 32 ^ u64::from(ranks));
         let rail = if rng.random() { RailModel::silent() } else { RailModel::tcp() };
-        // Who waits in `create_group` tells each other member of the whole group when there is a failure: not for thousands.
-        let creation = match rng.random_range(0..if ranks > 512 { 3 } else { 4 }) {
+        let creation = match rng.random_range(0..4) {
             0 => Op::Dup,
             1 => Op::DupMany(2),
             2 => Op::Create(2),
