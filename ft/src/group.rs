@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// assert_eq!((group.size(), group.process(1), group.rank_of(9)), (3, 2, Some(2)));
 /// assert_eq!(Group::world(8).rank_of(8), None);
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Group(Members);
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 enum Members {
     /// The processes 0 to size − 1, each with its own number as rank.
     World(u32),

@@ -12,6 +12,7 @@
 //! `highest` (say, the highest epoch used here). Everybody gets the same [`Shrunk`], so if one makes the communicator all
 //! survivors do. A member of the new group may die before it made it; then it is a failure of the new communicator.
 
+use crate::group::Group;
 use crate::plane::{Contribution, Decided, Nanos, Plane};
 use crate::set::RankSet;
 use crate::wire::CommKey;
@@ -49,7 +50,7 @@ pub fn agreement_number(operation: u64) -> u64 {
 ///     }
 /// };
 /// let shrunk = shrink.decided(&mut plane, &decided, 0b1100, 5, 0).expect("nothing changed");
-/// assert_eq!((&shrunk.group[..], shrunk.flag, shrunk.highest), (&[0][..], 0b1100, 5));
+/// assert_eq!((&shrunk.group()[..], shrunk.flag, shrunk.highest), (&[0][..], 0b1100, 5));
 /// ```
 #[derive(Clone, Hash, Debug)]
 pub struct Shrink {
@@ -61,14 +62,23 @@ pub struct Shrink {
 /// The end of a shrink, the same at all survivors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Shrunk {
-    /// The surviving processes, in the order of the communicator.
-    pub group: Arc<[u32]>,
+    /// The communicator that was shrunk.
+    of: Group,
     /// Those left out.
     pub failed: RankSet,
     /// Bitwise AND of what was given for the last round.
     pub flag: u64,
     /// Maximum of it.
     pub highest: u64,
+}
+
+impl Shrunk {
+    /// The surviving processes, in the order of the communicator: a list that is made here, in O(n).
+    #[must_use]
+    pub fn group(&self) -> Arc<[u32]> {
+        let all = (0..self.of.size()).map(|rank| self.of.process(rank));
+        all.filter(|process| !self.failed.contains(*process)).collect()
+    }
 }
 
 impl Shrink {
@@ -112,9 +122,8 @@ impl Shrink {
             return None;
         }
         let group = plane.group(self.key).expect("a communicator is not freed while it is shrunk");
-        let all = (0..group.size()).map(|rank| group.process(rank));
         Some(Shrunk {
-            group: all.filter(|process| !decided.failed.contains(*process)).collect(),
+            of: group.clone(),
             failed: decided.failed.clone(),
             flag: decided.flag,
             highest: decided.highest,

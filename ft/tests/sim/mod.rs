@@ -346,7 +346,7 @@ impl Sim {
             }
             Place::Smaller => {
                 let group: Arc<[u32]> = match &self.shrunk {
-                    Some((_, shrunk)) => shrunk.group.clone(),
+                    Some((_, shrunk)) => shrunk.group(),
                     None => return,
                 };
                 plane.add_comm(NEW, group, now);
