@@ -247,7 +247,7 @@ impl World {
                     }
                 }
             }
-            What::Leave(me) => self.happen(me, Event::Leave),
+            What::Leave(me) => self.happen(me, Event::Leave { together: false }),
             What::Page { to, dead } => {
                 self.processes[to as usize].knows_at.entry(dead).or_insert(self.now);
                 self.happen(to, Event::Failed { process: dead, everybody: true });
@@ -294,6 +294,26 @@ fn seeds(many: u64) -> Vec<u64> {
     match std::env::var("IRONWEAVE_SEED") {
         Ok(seed) => vec![seed.parse().expect("IRONWEAVE_SEED is a number")],
         Err(_) => (1..=many).collect(),
+    }
+}
+
+/// All have agreed to leave; somebody died meanwhile, of whom not all know, and half of all datagrams are lost: nobody waits for
+/// the timeout, which is the only thing that could tell them more.
+#[test]
+fn who_leaves_together_waits_for_nobody() {
+    for seed in seeds(200) {
+        let mut world = World::new(3 + (seed % 20) as u32, seed, 2);
+        let dead = world.random.below(world.processes.len() as u64) as u32;
+        world.run_until(CONFIG.period / 2);
+        world.processes[dead as usize].state = State::Dead;
+        for me in (0..world.processes.len() as u32).filter(|me| *me != dead) {
+            if world.random.one_in(2) {
+                world.happen(me, Event::Failed { process: dead, everybody: true });
+            }
+            world.happen(me, Event::Leave { together: true });
+        }
+        world.run_until(world.now + CONFIG.timeout / 2);
+        assert!(world.in_state(State::Runs).is_empty(), "{:?} stay", world.in_state(State::Runs));
     }
 }
 

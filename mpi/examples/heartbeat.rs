@@ -20,6 +20,7 @@ fn main() -> Outcome {
         "woken" => stopped(World::init()?, Duration::from_secs(4)),
         "computing" => computing(World::init()?),
         "killed" => killed(World::init()?),
+        "killed_in_touch" => killed_in_touch(World::init()?),
         "exit" => exit(World::init()?),
         "cut_off" => cut_off(World::init()?),
         "bystander" => bystander(World::init()?),
@@ -115,6 +116,16 @@ fn killed(world: World) -> Outcome {
     exchange(&comm, &survivors(&comm))?;
     world.finalize()?;
     Ok(())
+}
+
+/// A process is killed that all were in touch with: their connections to it are the proof.
+fn killed_in_touch(world: World) -> Outcome {
+    let comm = world.comm();
+    exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
+    if comm.rank() == VICTIM {
+        kill_process(getpid(), Signal::KILL)?;
+    }
+    survive(world, Duration::ZERO)
 }
 
 /// A process exits with code 0 and without finalize.

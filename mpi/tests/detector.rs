@@ -276,6 +276,20 @@ fn without_a_launcher_that_tells_deaths_are_found() {
     }
 }
 
+/// Nobody tells who has left, and detectors that waited to find out would wait for longer than this test does.
+#[test]
+fn without_a_launcher_that_tells_survivors_leave_at_once() {
+    let settings = [("ft_detector_timeout", "80s"), ("ft_probe_timeout", "80s")]
+        .map(|(name, value)| (format!("IRONWEAVE_{name}"), value));
+    let settings = settings.each_ref().map(|(name, value)| (name.as_str(), *value));
+    for ranks in [3, 4, 5] {
+        let mut mute = Mute::start_with(ranks, "killed_in_touch", &settings);
+        let survivors: Vec<usize> = (0..ranks as usize).filter(|rank| *rank != 1).collect();
+        let ended = mute.ends_of(&survivors);
+        assert_success(&mut mute, &ended);
+    }
+}
+
 #[test]
 fn without_a_launcher_that_tells_leaving_is_no_failure() {
     let mut mute = Mute::start(5, "bystander");

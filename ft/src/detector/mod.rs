@@ -14,7 +14,8 @@
 //! - a declared process that lives is told so by everybody it talks to, and stops (law 4). If two sides declare each other,
 //!   the smaller one stops;
 //! - leaving the job is no failure: both neighbours are told, and told whom to watch. When neighbours leave and die at once
-//!   nobody may be left who knows, so whoever is accused is asked for at the launcher first ([`Effect::Accused`]).
+//!   nobody may be left who knows, so whoever is accused is asked for at the launcher first ([`Effect::Accused`]). Where all
+//!   living processes have agreed to leave, nobody waits for answers of those that may have left already: a few farewells do.
 //!
 //! Pure: no clock, thread, socket or randomness. In order: [`Detector::handle`] for what happened, [`Detector::tick`] at
 //! [`Detector::next_deadline`] or later, after everything that has arrived was handled; then [`Detector::poll_effect`]
@@ -75,7 +76,11 @@ pub enum Event {
     /// The answer to [`Effect::Missing`] when the process has left the job; when it has not there is nothing to say.
     HasLeft(u32),
     /// This process leaves the job; [`Effect::Left`] follows.
-    Leave,
+    Leave {
+        /// All living processes are about to, and know it: a neighbour that does not answer has left before, and nobody
+        /// is needed who would tell that.
+        together: bool,
+    },
 }
 
 /// What to do.
@@ -106,11 +111,22 @@ pub enum Effect {
     Left,
 }
 
+/// Farewells to a neighbour that does not answer when all leave together.
+const TOLD_ENOUGH: u32 = 4;
+/// Time between them, at most.
+const TOGETHER_GAP: Nanos = 1_000_000;
+
+/// Time until a farewell is repeated.
+fn farewell_gap(usual: Nanos, together: bool) -> Nanos {
+    let gap = if together { usual.min(TOGETHER_GAP) } else { usual };
+    gap.max(1)
+}
+
 /// How far this process is in its life as a member.
 #[derive(Debug)]
 enum Phase {
     Member,
-    Leaving { until: Nanos, farewells: Vec<Farewell> },
+    Leaving { until: Nanos, together: bool, farewells: Vec<Farewell> },
     Left,
     Fenced,
 }
@@ -121,6 +137,8 @@ struct Farewell {
     to: u32,
     message: Message,
     token: u32,
+    /// How often it was told.
+    told: u32,
     acknowledged: bool,
     again_at: Nanos,
 }
@@ -277,7 +295,7 @@ impl Detector {
         let farewell = match &self.phase {
             Phase::Left | Phase::Fenced => return None,
             Phase::Member => None,
-            Phase::Leaving { until, farewells } => {
+            Phase::Leaving { until, farewells, .. } => {
                 farewells.iter().map(|farewell| farewell.again_at).chain([*until]).min()
             }
         };
@@ -323,10 +341,10 @@ impl Detector {
                     self.left(process, None, None, now);
                 }
             }
-            Event::Leave => {
+            Event::Leave { together } => {
                 if matches!(self.phase, Phase::Member) {
                     let until = now + self.config.timeout;
-                    self.phase = Phase::Leaving { until, farewells: Vec::new() };
+                    self.phase = Phase::Leaving { until, together, farewells: Vec::new() };
                     self.say_farewell(now);
                 }
             }
@@ -697,14 +715,15 @@ impl Detector {
         let mut neighbours: Vec<u32> = emitter.into_iter().chain(observer).collect();
         neighbours.dedup();
         let tokens: Vec<u32> = neighbours.iter().map(|_| self.spread.token()).collect();
-        let gap = (self.config.period / 8).max(1);
-        let Phase::Leaving { farewells, .. } = &mut self.phase else { return };
+        let period = self.config.period;
+        let Phase::Leaving { farewells, together, .. } = &mut self.phase else { return };
+        let gap = farewell_gap(period / 8, *together);
         farewells.clear();
         for (to, token) in neighbours.into_iter().zip(tokens) {
             let message = Message::Leave { token, emitter, observer };
             self.effects.push_back(Effect::Send { to, message: message.clone() });
             let again_at = now + gap;
-            farewells.push(Farewell { to, message, token, acknowledged: false, again_at });
+            farewells.push(Farewell { to, message, token, told: 1, acknowledged: false, again_at });
         }
         for &to in &self.leavers {
             let message = Message::Leave { token: 0, emitter, observer };
@@ -714,10 +733,13 @@ impl Detector {
 
     fn repeat_farewells(&mut self, now: Nanos) {
         let period = self.config.period;
-        let Phase::Leaving { farewells, .. } = &mut self.phase else { return };
+        let Phase::Leaving { farewells, together, .. } = &mut self.phase else { return };
         for farewell in farewells.iter_mut().filter(|farewell| !farewell.acknowledged) {
-            if now >= farewell.again_at {
-                farewell.again_at = now + (period / 4).max(1);
+            if now >= farewell.again_at && *together && farewell.told == TOLD_ENOUGH {
+                farewell.acknowledged = true; // it has left, has died, or finds the farewells when it looks
+            } else if now >= farewell.again_at {
+                farewell.again_at = now + farewell_gap(period / 4, *together);
+                farewell.told += 1;
                 let (to, message) = (farewell.to, farewell.message.clone());
                 self.effects.push_back(Effect::Send { to, message });
                 self.effects.push_back(Effect::Missing(to));
@@ -726,8 +748,10 @@ impl Detector {
     }
 
     fn finish_leaving(&mut self, now: Nanos) {
-        let Phase::Leaving { until, farewells } = &self.phase else { return };
-        let told = farewells.iter().all(|farewell| farewell.acknowledged) && self.spread.is_idle();
+        let Phase::Leaving { until, together, farewells } = &self.phase else { return };
+        // What was agreed on before leaving together includes who failed.
+        let told = farewells.iter().all(|farewell| farewell.acknowledged)
+            && (*together || self.spread.is_idle());
         if told || now >= *until {
             self.phase = Phase::Left;
             self.effects.push_back(Effect::Left);

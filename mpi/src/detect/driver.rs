@@ -120,7 +120,8 @@ impl Driver {
             let event = match command {
                 Command::Suspect(process) => Event::Suspect(process),
                 Command::Failed { process, everybody } => Event::Failed { process, everybody },
-                Command::Leave => Event::Leave,
+                // The engine has agreed with all living processes on that (`Engine::part_together`).
+                Command::Leave => Event::Leave { together: true },
                 Command::Stop => return Life::Over,
             };
             self.detector.handle(event, self.now());

@@ -195,8 +195,8 @@ impl Detect {
         }
     }
 
-    /// Tells the neighbours that this process leaves, and ends the thread. Waits for neighbours that live, and for one
-    /// that is stopped or hung until it is found out, at most.
+    /// Tells the neighbours that this process leaves, and ends the thread. For when all living processes have agreed to leave:
+    /// a neighbour that does not answer has left before, and is not waited for.
     pub(crate) fn leave(&mut self) {
         if let Some(Running { shared, patience, .. }) = &self.running {
             shared.command(Command::Leave);
