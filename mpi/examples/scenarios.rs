@@ -42,6 +42,9 @@ fn main() -> Outcome {
         return Ok(world.finalize()?);
     }
     let world = World::init()?;
+    if name == "lives_on" {
+        return lives_on(world);
+    }
     match name.as_str() {
         "sizes" => sizes(&world.comm()),
         "calls" => calls(&world.comm()),
@@ -412,6 +415,36 @@ fn quiet_exit(world: &World) -> Outcome {
     let error = comm.recv(&mut [0u8], victim, 0).unwrap_err();
     assert_eq!(error, Error::ProcFailed { rank: victim });
     Ok(())
+}
+
+/// A rank that drops its world without finalizing it, and goes on with something else, has failed too: what it had sent is
+/// there, the others go on without it, and it is ended.
+fn lives_on(world: World) -> Outcome {
+    let comm = world.comm();
+    let victim = comm.size() - 1;
+    if comm.rank() == victim {
+        for rank in 0..victim {
+            comm.send(&[7u8], rank, 0)?;
+        }
+        for rank in 0..victim {
+            comm.recv(&mut [0u8], rank, 1)?;
+        }
+        drop((comm, world));
+        std::thread::sleep(std::time::Duration::from_secs(120));
+        return Err("nobody ended a process that had dropped its world".into());
+    }
+    let mut last = [0u8];
+    comm.recv(&mut last, victim, 0)?;
+    assert_eq!(last, [7]);
+    comm.send(&[8u8], victim, 1)?;
+    let error = comm.recv(&mut [0u8], victim, 0).unwrap_err();
+    assert_eq!(error, Error::ProcFailed { rank: victim });
+    assert_eq!(comm.barrier().unwrap_err(), error);
+    assert_eq!(world.failed()?, [victim]);
+    let rest = comm.shrink()?;
+    assert_eq!(rest.size(), victim);
+    rest.barrier()?;
+    Ok(world.finalize()?)
 }
 
 /// Law 2: a receive that ended in error is never written again, however long one looks.

@@ -11,6 +11,8 @@ use std::fmt;
 /// Under `ironweave run`, or any launcher that speaks PMI-1, it is one rank of the job; without a launcher it is a job
 /// of one. A process that ends in any way without [`finalize`](World::finalize) has failed, for the others and for the
 /// launcher: so does one that returns early with an error, which leaves them a failure to recover from and not a hang.
+/// So has one that drops its world and lives on: it is silent from then on, is found like a process that hangs (within
+/// `ft_detector_timeout`; without a detector nobody finds it), and is ended by our launcher.
 ///
 /// ```
 /// let world = ironweave::World::init()?;

@@ -60,6 +60,16 @@ over_all! {
     grids_and_graphs: 6 ["topology"];
 }
 
+/// It is silent from then on: the detector finds it, like a process that hangs, and the launcher ends it.
+#[test]
+fn a_dropped_world_is_a_failure_though_its_process_lives_on() {
+    let quick =
+        ["ft_detector_period", "50ms", "ft_detector_timeout", "1s", "ft_probe_timeout", "1s"];
+    for transport in [SHM, TCP] {
+        succeed(3, &[transport, &quick].concat(), &["lives_on"]);
+    }
+}
+
 #[test]
 fn all_transports_at_once() {
     succeed(4, &[], &["sizes"]);
