@@ -24,6 +24,14 @@ impl Uct {
                 sink.up(peer);
             }
         }
+        if self.queues && !self.core.ending.is_empty() {
+            // What a peer wrote before its end is whole in its queue, which goes with the endpoint.
+            for _ in 0..64 {
+                if self.poll(sink) == 0 {
+                    break;
+                }
+            }
+        }
         for (life, end) in std::mem::take(&mut self.core.ending) {
             if let Some((peer, _)) = self.core.live(life) {
                 self.end(peer, end, sink);

@@ -212,7 +212,7 @@ impl Uct {
     }
 
     #[inline]
-    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+    pub(crate) fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         let Some(port) = self.port.as_mut() else { return 0 };
         let core = &mut self.core;
         port.poll(|event| core.event(event, sink))

@@ -159,7 +159,8 @@ impl Port {
     }
 
     /// Opens an interface on a resource. `settings` are names and values of the transport's own configuration (`SEG_SIZE`,
-    /// without the `UCX_POSIX_` before it); those that it does not know are left out.
+    /// without the `UCX_POSIX_` before it); those that it does not know are left out. The library wants the name of the
+    /// table that an option is in before the option's (1.13: `MM_SEG_SIZE`) or the transport's (1.22), so each is tried.
     ///
     /// # Errors
     /// The library's words.
@@ -240,8 +241,12 @@ impl Port {
                 (calls.uct_md_iface_config_read)(md, transport.as_ptr(), none, none, &mut config);
             call("uct_md_iface_config_read", read)?;
             for (name, value) in settings {
-                let (name, value) = (c_string(name), c_string(value));
-                (calls.uct_config_modify)(config, name.as_ptr(), value.as_ptr());
+                let value = c_string(value);
+                for prefix in ["", "MM_", "RC_", &format!("{}_", resource.transport.to_uppercase())]
+                {
+                    let name = c_string(&format!("{prefix}{name}"));
+                    (calls.uct_config_modify)(config, name.as_ptr(), value.as_ptr());
+                }
             }
             let opened = (calls.uct_iface_open)(md, self.worker, &params, config, &mut iface);
             (calls.uct_config_release)(config);

@@ -52,7 +52,15 @@ struct Side {
 impl Side {
     fn open(uct: &'static Uct, resource: &Resource) -> Side {
         let mut port = Port::open(uct).unwrap();
-        let iface = port.add(resource, &[("NO_SUCH_SETTING", String::from("1"))]).unwrap();
+        let size = || String::from("20000");
+        let mut settings = vec![("NO_SUCH_SETTING", String::from("1"))];
+        match resource.transport.as_str() {
+            "tcp" => settings.extend([("TX_SEG_SIZE", size()), ("RX_SEG_SIZE", size())]),
+            _ => settings.extend([("SEG_SIZE", size()), ("RX_BUFS_GROW", String::from("300"))]),
+        }
+        let iface = port.add(resource, &settings).unwrap();
+        let max = port.attributes(iface).max_bcopy;
+        assert!((19_900..=20_000).contains(&max), "the setting is not taken: {max}");
         let name = port.name(iface).unwrap();
         Side { port, iface, name, heard: Vec::new(), broke: Vec::new(), room: Vec::new() }
     }
