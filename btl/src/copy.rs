@@ -5,7 +5,7 @@
 //! copy is best; above it, blocks of vector registers. The library's own choice there,
 //! `rep movsb`, falls to a third of the speed when the target's lines are in another core's cache (14 against 37 GB/s
 //! between two Zen 4 cores), and to half when the target lies a little above the source within a page. Asking for the
-//! source ahead gains nothing, and costs where the lines beyond the end are being written just then.
+//! source ahead pays where it was stored by another core just now ([`copy_ahead`]), and nowhere else.
 #![allow(unsafe_code)] // copies memory by pointers: blueprint, "the registration of user memory"
 
 /// From this length on copies go by blocks.
@@ -14,6 +14,10 @@ const BLOCKS_FROM: usize = 1024;
 /// Bytes that are loaded before they are stored.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 256;
+
+/// How far before its load a line is asked for by [`copy_ahead`], in bytes: a multiple of [`BLOCK`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const AHEAD: usize = 2 * BLOCK;
 
 /// Fills `to` with `from`, as `copy_from_slice` does.
 ///
@@ -68,10 +72,25 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_x86_feature_detected!("avx") {
         // SAFETY: the processor has it; the rest by contract.
-        return unsafe { copy_blocks(from, to, len) };
+        return unsafe { copy_blocks::<0>(from, to, len) };
     }
     // SAFETY: by contract.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
+}
+
+/// As [`copy`], for a source that another core has just stored: its lines are asked for a little before they are loaded.
+/// No line beyond the end is, for that core may be writing there.
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn copy_ahead(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if len >= BLOCKS_FROM && is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has it; the rest by contract.
+        return unsafe { copy_blocks::<AHEAD>(from, to, len) };
+    }
+    // SAFETY: by contract.
+    unsafe { copy(from, to, len) }
 }
 
 /// Copies past the cache: for targets that nobody has in a cache, whose lines would have to be fetched only to be
@@ -99,19 +118,24 @@ pub unsafe fn copy_past(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy(from, to, len) }
 }
 
-/// Copies in blocks, each loaded whole before it is stored.
+/// Copies in blocks, each loaded whole before it is stored, and asked for `AHEAD` bytes before that, if not 0.
 ///
 /// # Safety
 /// As [`copy`]; the processor has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
-unsafe fn copy_blocks(from: *const u8, to: *mut u8, len: usize) {
-    use std::arch::x86_64::{__m256i, _mm256_storeu_si256};
+unsafe fn copy_blocks<const AHEAD: usize>(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m256i, _MM_HINT_T0, _mm_prefetch, _mm256_storeu_si256};
     // SAFETY: every block is inside `len` bytes; loads and stores need no alignment; the end may overlap the last
     // block, which then gets the same bytes again.
     unsafe {
         let mut done = 0;
         while done + BLOCK <= len {
+            if AHEAD != 0 && done + AHEAD + BLOCK <= len {
+                for line in 0..BLOCK / 64 {
+                    _mm_prefetch::<_MM_HINT_T0>(from.add(done + AHEAD + 64 * line).cast());
+                }
+            }
             move_block(from, to, done, |to: *mut __m256i, part| {
                 _mm256_storeu_si256(to, part);
             });
@@ -194,6 +218,7 @@ mod tests {
         for len in (0..70).chain((250..2700).step_by(step)).chain([10_007, 65_536]) {
             for skip in [0, 1, 16, 63] {
                 check(len, skip, copy);
+                check(len, skip, copy_ahead);
                 check(len, skip, copy_past);
             }
         }

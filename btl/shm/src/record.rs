@@ -33,6 +33,8 @@ pub enum Kind {
     Piece = 4,
     /// Nothing more until the end of the ring: go on at its start.
     Wrap = 5,
+    /// As `Begin`; the payload is stored past the cache.
+    Streamed = 6,
 }
 
 /// A decoded record word.
@@ -77,6 +79,7 @@ impl Word {
             3 => Kind::Begin,
             4 => Kind::Piece,
             5 => Kind::Wrap,
+            6 => Kind::Streamed,
             _ => return Err(Malformed("unknown kind")),
         };
         let (header, zero, payload) = ((word >> 8) as u8, (word >> 16) as u16, (word >> 32) as u32);
@@ -126,7 +129,7 @@ impl Word {
         if self.footprint() > room {
             return Err(Malformed("record reaches beyond the ring"));
         }
-        if matches!(self.kind, Kind::Bulk | Kind::Begin | Kind::Piece)
+        if matches!(self.kind, Kind::Bulk | Kind::Begin | Kind::Streamed | Kind::Piece)
             && self.payload as usize > bulk_max
         {
             return Err(Malformed("payload longer than the bulk area takes"));

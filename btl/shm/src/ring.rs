@@ -32,7 +32,7 @@ use crate::distance::Distance;
 use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Malformed, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
-use crate::warmth::Warmth;
+use crate::warmth::{Warmth, Way};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Counters, Fault, HEADER_MAX, Header, Landing, Peer, Sink, Token};
 use std::fmt;
@@ -329,10 +329,15 @@ impl Writer {
             header.len()
         );
         let first = pieces(0).min(len);
-        let kind = if first == len { Kind::Bulk } else { Kind::Begin };
+        let streamed = len >= self.distance.streamed_from();
+        let kind = match first == len {
+            true => Kind::Bulk,
+            false if streamed => Kind::Streamed,
+            false => Kind::Begin,
+        };
         let word = Word { kind, header: header.len() as u8, payload: len as u32 };
         let mut records = word.footprint();
-        if kind == Kind::Begin {
+        if kind != Kind::Bulk {
             let mut offset = 0;
             while offset < len {
                 offset += pieces(offset).max(1);
@@ -350,7 +355,6 @@ impl Writer {
         let start = self.start(word.footprint());
         let body = self.at(start) + WORD;
         self.shared.write(body, header);
-        let streamed = len >= self.distance.streamed_from();
         if kind == Kind::Bulk {
             self.fill(bulk, 0, len, streamed, &mut pack);
             self.publish(start, word);
@@ -453,8 +457,8 @@ struct Partial {
     got: usize,
     /// Where it goes; `None`: it stays in the bulk area until it is whole.
     landing: Option<(RecvRegion, Token)>,
-    /// It goes there past the cache.
-    past: bool,
+    /// How it is written there.
+    way: Way,
 }
 
 /// The reading end.
@@ -606,18 +610,23 @@ impl Reader {
                 });
                 self.bulk_done((place + len as u64).next_multiple_of(BULK_ALIGN as u64));
             }
-            Kind::Begin => {
+            Kind::Begin | Kind::Streamed => {
                 let place = place(self.bulk_pos, len, self.geometry.bulk);
                 let header = self.shared.with(at + WORD, header, Header::new);
                 let landing = match sink.landing(from, header.as_bytes(), len) {
                     Landing::Direct { region, token } => Some((region, token)),
                     Landing::Buffered => None,
                 };
-                let past = landing.as_ref().is_some_and(|(region, _)| {
-                    warmth.is_cold(region.as_mut_ptr() as usize, region.len())
+                let way = landing.as_ref().map_or(Way::Through, |(region, _)| {
+                    warmth.way(region.as_mut_ptr() as usize, region.len())
                 });
+                // What is in no cache is not worth asking for (`warmth.rs`).
+                let way = match way {
+                    Way::Ahead if word.kind == Kind::Streamed => Way::Through,
+                    way => way,
+                };
                 self.bulk_pos = place;
-                self.partial = Some(Partial { header, place, len, got: 0, landing, past });
+                self.partial = Some(Partial { header, place, len, got: 0, landing, way });
             }
             Kind::Wrap => {
                 self.advance(room);
@@ -664,9 +673,10 @@ impl Reader {
         }
         if let Some((region, _)) = &partial.landing {
             let at = self.bulk_at(partial.place + partial.got as u64);
-            self.shared.with(at, len, |bytes| match partial.past {
-                true => region.write_past(partial.got, bytes),
-                false => region.write(partial.got, bytes),
+            self.shared.with(at, len, |bytes| match partial.way {
+                Way::Ahead => region.write_ahead(partial.got, bytes),
+                Way::Through => region.write(partial.got, bytes),
+                Way::Past => region.write_past(partial.got, bytes),
             });
             // Only what is read for good: the last, unfinished unit of alignment is not given back yet.
             let end = partial.place + (partial.got + len) as u64;

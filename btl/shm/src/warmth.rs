@@ -6,6 +6,10 @@
 //! we filled recently is warm, and as long as little was received in all, everything counts as warm.
 //! Measured (64 receives of 1 MiB under way, two Zen 4 cores): 20 GB/s through the cache, 25 past it.
 //!
+//! What was filled a moment ago is hot: then nothing but fetching the lines from the writer's cache takes time, and asking
+//! for them ahead saves some of it. Measured, latency between near cores: 64 KiB 2.67 to 2.56 µs, 1 MiB 0 to 2 % less; at
+//! 4 MiB, where nothing is hot, it would cost 15 %. What the writer stored past its cache is never worth asking for ahead.
+//!
 //! Only a guess, and only about speed: bytes end up in the same place either way.
 
 /// Shorter frames are not worth a guess.
@@ -14,6 +18,20 @@ const LEN_MIN: usize = 32 << 10;
 const BLOCK_SHIFT: u32 = 16;
 /// … so many of them, a power of two.
 const BLOCKS: usize = 1024;
+
+/// Memory that was filled within so many bytes is hot.
+const HOT: u64 = 2 << 20;
+
+/// How bytes out of a ring are best written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Through the cache, asking ahead for what is copied.
+    Ahead,
+    /// Through the cache.
+    Through,
+    /// Past it.
+    Past,
+}
 
 /// When a block was filled last.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +63,10 @@ impl Warmth {
         Warmth { landed: 0, cache, table: Vec::new() }
     }
 
-    /// Whether the memory at address `start`, about to be filled with `len` bytes, is best written past the cache.
-    pub(crate) fn is_cold(&mut self, start: usize, len: usize) -> bool {
+    /// How the memory at address `start` is best filled with the `len` bytes that are about to come.
+    pub(crate) fn way(&mut self, start: usize, len: usize) -> Way {
         if len < LEN_MIN {
-            return false;
+            return Way::Through;
         }
         if self.table.is_empty() {
             self.table = vec![Seen { block: usize::MAX, landed: 0 }; BLOCKS];
@@ -56,9 +74,14 @@ impl Warmth {
         self.landed += len as u64;
         let block = start >> BLOCK_SHIFT;
         let seen = &mut self.table[block % BLOCKS];
-        let warm = seen.block == block && self.landed - seen.landed <= self.cache;
+        let since = (seen.block == block).then_some(self.landed - seen.landed);
         *seen = Seen { block, landed: self.landed };
-        !warm && self.landed > self.cache
+        match since {
+            Some(..=HOT) => Way::Ahead,
+            Some(since) if since <= self.cache => Way::Through,
+            _ if self.landed <= self.cache => Way::Through,
+            _ => Way::Past,
+        }
     }
 }
 
@@ -68,28 +91,32 @@ mod tests {
 
     const LEN: usize = 128 << 10;
 
-    /// How many of the frames to `buffers` buffers in turn, `rounds` times, are written past the cache.
-    fn cold(buffers: usize, rounds: usize) -> usize {
+    /// How the frames to `buffers` buffers in turn, `rounds` times, are written: ahead, through, past.
+    fn ways(buffers: usize, rounds: usize) -> [usize; 3] {
         let mut warmth = Warmth::with_cache(8 << 20);
-        let starts = (0..rounds).flat_map(|_| 0..buffers).map(|i| 4096 + i * LEN);
-        starts.filter(|&start| warmth.is_cold(start, LEN)).count()
+        let mut count = [0; 3];
+        for i in (0..rounds).flat_map(|_| 0..buffers) {
+            count[warmth.way(4096 + i * LEN, LEN) as usize] += 1;
+        }
+        count
     }
 
     #[test]
     fn buffers_that_fit_the_cache_stay_warm() {
-        assert_eq!(cold(1, 1000), 0);
-        assert_eq!(cold(64, 10), 0);
+        assert_eq!(ways(1, 1000), [999, 1, 0]);
+        assert_eq!(ways(16, 10), [144, 16, 0]);
+        assert_eq!(ways(64, 10), [0, 640, 0]);
     }
 
     #[test]
     fn more_buffers_than_the_cache_holds_are_cold_after_a_while() {
-        assert_eq!(cold(512, 3), 3 * 512 - 64);
+        assert_eq!(ways(512, 3), [0, 64, 3 * 512 - 64]);
     }
 
     #[test]
     fn short_frames_are_never_cold() {
         let mut warmth = Warmth::with_cache(0);
-        assert!(!warmth.is_cold(0, LEN_MIN - 1));
-        assert!(warmth.is_cold(0, LEN_MIN));
+        assert_eq!(warmth.way(0, LEN_MIN - 1), Way::Through);
+        assert_eq!(warmth.way(0, LEN_MIN), Way::Past);
     }
 }
