@@ -9,13 +9,17 @@
 //! Bounds: a sender is at most [`WINDOW`] bytes ahead of what the receiver's owner has taken, so a receiver keeps at most
 //! that much of each peer (and some 24 bytes for each message not taken). What a sender keeps is what its owner gave.
 //! There is no timer: on a rail without order a piece that came too early is asked for again.
-//! Nothing here belongs to a communicator: revoke does not touch it. What is for a judged peer, or comes from one, is dropped.
+//! An ordered rail that cannot be lost while both processes live has delivered what it took: then nothing is kept, and a short message goes
+//! out at once, without a stay in the queue.
+//! Nothing here belongs to a communicator: revoke does not touch it. What is for a judged peer is dropped, and so is what comes from one
+//! when its rails are closed; what they deliver while they are being closed is taken.
 
 use super::engine::Engine;
 use super::peer::{Life, PeerState};
 use super::wire::{Control, PieceOf};
-use super::{Ob1, PmlError};
+use super::{Ob1, PmlError, RailId};
 use ironweave_btl::{Btl, Cause, Peer, Refused};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use zerocopy::IntoBytes;
 
@@ -27,6 +31,11 @@ const PREFIX: usize = 4;
 pub(super) const WINDOW: u64 = 4 * (PREFIX + CONTROL_MAX) as u64;
 /// After so many bytes the other side is told of them.
 const TELL: u64 = WINDOW / 2;
+/// Messages up to this length, in bytes, may go out at once.
+const AT_ONCE: usize = 92;
+
+/// A message of the control plane. Short ones need no memory of their own.
+pub type ControlMessage = SmallVec<[u8; 64]>;
 
 /// Both directions with one peer. Made at first use.
 #[derive(Default)]
@@ -56,6 +65,8 @@ pub(super) struct Channel {
     again: bool,
     /// The stream in made no sense: nothing of it is believed any more.
     broken: bool,
+    /// A frame of it came over a rail that cannot be lost.
+    lossless: bool,
 }
 
 impl Channel {
@@ -83,6 +94,47 @@ impl Channel {
         self.tell |= self.received > 0;
     }
 
+    /// Sends a short message past the queue; `false`: it has to go through it. For rails that cannot be lost.
+    fn send_at_once<B: Btl>(&mut self, btl: &mut B, peer: Peer, message: &[u8]) -> bool {
+        let length = PREFIX + message.len();
+        let fits = message.len() <= AT_ONCE && self.next + length as u64 <= self.limit();
+        if !fits || self.tell || !self.out.is_empty() {
+            return false;
+        }
+        let mut bytes = [0; PREFIX + AT_ONCE];
+        bytes[..PREFIX].copy_from_slice(&(message.len() as u32).to_le_bytes());
+        bytes[PREFIX..length].copy_from_slice(message);
+        let header = Control::new(self.piece());
+        if btl.send_short(peer, header.as_bytes(), &bytes[..length]).is_err() {
+            return false;
+        }
+        self.sent(length, true);
+        true
+    }
+
+    /// What the next frame says.
+    const fn piece(&self) -> PieceOf {
+        PieceOf {
+            offset: self.next,
+            ack: self.received,
+            limit: self.taken + WINDOW,
+            again: self.again,
+        }
+    }
+
+    /// A frame with the next `length` bytes of the stream is out, on a rail that cannot be lost or one that can.
+    fn sent(&mut self, length: usize, lossless: bool) {
+        self.next += length as u64;
+        self.fresh = self.fresh.max(self.next);
+        self.told = (self.received, self.taken);
+        (self.tell, self.again) = (false, false);
+        if lossless {
+            let over = (self.next - self.acked) as usize;
+            self.out.drain(..over.min(self.out.len()));
+            self.acked = self.next;
+        }
+    }
+
     fn push(&mut self, message: &[u8]) {
         self.out.extend((message.len() as u32).to_le_bytes());
         self.out.extend(message);
@@ -96,13 +148,8 @@ impl Channel {
         if length == 0 && !self.tell {
             return Ok(false);
         }
-        let piece = PieceOf {
-            offset: self.next,
-            ack: self.received,
-            limit: self.taken + WINDOW,
-            again: self.again,
-        };
-        let header = Control::new(piece);
+        let lossless = btl.caps().lossless && btl.caps().ordered;
+        let header = Control::new(self.piece());
         let start = (self.next - self.acked) as usize;
         let (front, back) = self.out.as_slices();
         btl.send_bcopy(peer, header.as_bytes(), length, |at, into| {
@@ -113,10 +160,7 @@ impl Channel {
             let from = (from + split).saturating_sub(front.len());
             right.copy_from_slice(&back[from..from + right.len()]);
         })?;
-        self.next += length as u64;
-        self.fresh = self.fresh.max(self.next);
-        self.told = (self.received, self.taken);
-        (self.tell, self.again) = (false, false);
+        self.sent(length, lossless);
         Ok(true)
     }
 
@@ -142,7 +186,7 @@ impl Channel {
         &mut self,
         offset: u64,
         mut bytes: &[u8],
-        mut found: impl FnMut(Box<[u8]>),
+        mut found: impl FnMut(ControlMessage),
     ) -> Result<(), &'static str> {
         let end = offset + bytes.len() as u64;
         if end > self.taken + WINDOW {
@@ -161,6 +205,15 @@ impl Channel {
         if self.dropped > end {
             (self.tell, self.again) = (true, true);
         }
+        self.tell |= self.received - self.told.0 >= TELL;
+        if self.partial.is_empty()
+            && let Some((prefix, message)) = bytes.split_first_chunk::<PREFIX>()
+            && u32::from_le_bytes(*prefix) as usize == message.len()
+            && message.len() <= CONTROL_MAX
+        {
+            found(ControlMessage::from_slice(message)); // the usual piece: one message
+            return Ok(());
+        }
         self.partial.extend_from_slice(bytes);
         let mut rest = self.partial.as_slice();
         while let Some((prefix, after)) = rest.split_first_chunk::<PREFIX>() {
@@ -169,12 +222,11 @@ impl Channel {
                 return Err("length of a message");
             }
             let Some((message, after)) = after.split_at_checked(length) else { break };
-            found(message.into());
+            found(ControlMessage::from_slice(message));
             rest = after;
         }
         let used = self.partial.len() - rest.len();
         self.partial.drain(..used);
-        self.tell |= self.received - self.told.0 >= TELL;
         Ok(())
     }
 
@@ -206,13 +258,11 @@ impl PeerState {
 }
 
 impl Engine {
-    pub fn on_control(&mut self, from: Peer, piece: PieceOf, payload: &[u8]) {
-        let state = self.peers.state(from);
-        if state.is_judged() {
-            self.stats.stale += 1;
-            return;
-        }
-        let channel = state.channel.get_or_insert_default();
+    /// Frames that had come before the peer was judged are handed out while its rails are being closed.
+    pub fn on_control(&mut self, rail: RailId, from: Peer, piece: PieceOf, payload: &[u8]) {
+        let lossless = self.caps[usize::from(rail.0)].is_sure();
+        let channel = self.peers.state(from).channel.get_or_insert_default();
+        channel.lossless |= lossless;
         if channel.broken {
             return;
         }
@@ -249,7 +299,14 @@ impl<B: Btl> Ob1<B> {
         if !state.known {
             return Err(PmlError::Unresolved(peer));
         }
-        state.channel.get_or_insert_default().push(bytes);
+        let channel = state.channel.get_or_insert_default();
+        if let (Life::Alive, Some(lane), true) = (state.life, state.lane, state.outbox.is_empty())
+            && self.engine.caps[usize::from(lane.0)].is_sure()
+            && channel.send_at_once(&mut self.rails[usize::from(lane.0)], peer, bytes)
+        {
+            return Ok(());
+        }
+        channel.push(bytes);
         self.engine.refresh(peer);
         self.engine.peers.wake(peer);
         Ok(())
@@ -257,7 +314,7 @@ impl<B: Btl> Ob1<B> {
 
     /// The next message of the control plane, and who sent it. Taking it gives its sender room for more.
     #[inline]
-    pub fn take_control(&mut self) -> Option<(Peer, Box<[u8]>)> {
+    pub fn take_control(&mut self) -> Option<(Peer, ControlMessage)> {
         if self.engine.controls.is_empty() {
             return None;
         }
@@ -269,6 +326,25 @@ impl<B: Btl> Ob1<B> {
             }
         }
         Some((peer, message))
+    }
+
+    /// Whether all control messages for a peer are where it receives them even if this process ends at once. That holds for those
+    /// which a rail that cannot be lost has taken.
+    #[inline]
+    #[must_use]
+    pub fn is_control_stored(&self, peer: Peer) -> bool {
+        let channel = self.engine.peers.get(peer).and_then(|state| state.channel.as_deref());
+        channel.is_none_or(|channel| channel.out.is_empty())
+    }
+
+    /// Whether control messages with a living peer go over a rail that cannot be lost, both ways and from now on.
+    #[must_use]
+    pub fn is_control_lossless(&self, peer: Peer) -> bool {
+        self.engine.peers.get(peer).is_some_and(|state| {
+            let lossless = |lane: RailId| self.engine.caps[usize::from(lane.0)].is_sure();
+            state.lane.is_some_and(lossless)
+                && state.channel.as_ref().is_some_and(|channel| channel.lossless)
+        })
     }
 
     /// Whether [`take_control`](Ob1::take_control) has something to give.

@@ -3,6 +3,7 @@
 //! Rails call the sink from inside `progress`, so nothing here sends: answers are noted in peers' outboxes and sent when
 //! `progress` has returned from the rail ([`super::progress`]).
 
+use super::channel::ControlMessage;
 use super::comm::Comms;
 use super::link::unnumber;
 use super::peer::{Control, Life, PEERS_MAX, PeerState, Peers, RailCaps, RailState};
@@ -124,7 +125,7 @@ pub(super) struct Engine {
     pub lost: Vec<(Peer, RailId)>,
     pub suspects: Vec<Fault>,
     /// Messages of the control plane, not taken yet.
-    pub controls: VecDeque<(Peer, Box<[u8]>)>,
+    pub controls: VecDeque<(Peer, ControlMessage)>,
     pub stats: Stats,
 }
 
@@ -284,7 +285,7 @@ impl Engine {
             Frame::RestartNack(dance) => self.on_restart_nack(from, dance),
             Frame::Link(link) => self.on_link(rail, from, link),
             Frame::Split(piece) => self.on_split(rail, from, piece, payload),
-            Frame::Control(piece) => self.on_control(from, piece, payload),
+            Frame::Control(piece) => self.on_control(rail, from, piece, payload),
         }
     }
 

@@ -80,7 +80,7 @@ mod start;
 mod unexpected;
 pub mod wire;
 
-pub use channel::CONTROL_MAX;
+pub use channel::{CONTROL_MAX, ControlMessage};
 pub use comm::CommSpec;
 pub use config::Config;
 pub use convertor::{Buffer, Pack, Payload, Unpack};

@@ -33,6 +33,13 @@ pub(super) struct RailCaps {
     pub exclusivity: u32,
 }
 
+impl RailCaps {
+    /// Whether what the rail has taken arrives, in order, as long as both processes live.
+    pub const fn is_sure(&self) -> bool {
+        self.lossless && self.ordered
+    }
+}
+
 impl From<&Caps> for RailCaps {
     fn from(caps: &Caps) -> Self {
         RailCaps {
