@@ -143,7 +143,10 @@ fn measure(operation: Operation, ranks: u32) -> Cost {
                     wire.send(me, to, bytes, &mut random, |_, _| Some(to) != dead);
                     false
                 }
-                Effect::Failed(_) => operation == Operation::Notice,
+                Effect::Failed { processes, source } => {
+                    plane.failed_from(&processes, source, now);
+                    operation == Operation::Notice
+                }
                 Effect::Revoked(..) => true,
                 Effect::Decided(decided) => match &mut shrinks[me as usize] {
                     Some(shrink) => shrink.decided(plane, &decided, !0, 0, now).is_some(),

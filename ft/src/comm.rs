@@ -43,6 +43,14 @@ pub(crate) struct Comm {
     agreements: Vec<Agreement>,
 }
 
+/// What holds for all communicators of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'a> {
+    pub fan: u32,
+    /// Processes with which messages outlive their senders.
+    pub outlived: &'a RankSet,
+}
+
 /// How a message was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
@@ -66,6 +74,16 @@ impl Comm {
         }
     }
 
+    /// The one other living member, if messages between the two outlive their senders.
+    pub fn witness(&self, outlived: &RankSet) -> Option<u32> {
+        if outlived.is_empty() || self.group.size() - self.dead.len() as u32 != 2 {
+            return None;
+        }
+        let other = self.dead.next_living((self.me + 1) % self.group.size(), self.group.size())?;
+        let process = self.group.process(other);
+        outlived.contains(process).then_some(process)
+    }
+
     pub fn group(&self) -> &Group {
         &self.group
     }
@@ -75,7 +93,7 @@ impl Comm {
     }
 
     /// These processes are known dead now.
-    pub fn failed(&mut self, processes: &[u32], fan: u32, out: &mut Outbox) {
+    pub fn failed(&mut self, processes: &[u32], rules: Rules<'_>, out: &mut Outbox) {
         let new =
             |process: &u32| self.group.rank_of(*process).filter(|rank| !self.dead.contains(*rank));
         let ranks: Vec<u32> = processes.iter().filter_map(new).collect();
@@ -99,7 +117,7 @@ impl Comm {
             self.agreements.iter().filter(|one| one.is_open()).map(|one| one.seq).collect();
         for seq in open {
             // A decision drops others, never this one.
-            self.on(seq, fan, out, |agreement, at, out| agreement.enter_view(at, out));
+            self.on(seq, rules, out, |agreement, at, out| agreement.enter_view(at, out));
         }
     }
 
@@ -118,34 +136,34 @@ impl Comm {
     }
 
     /// This process contributes to agreement `seq`.
-    pub fn agree(&mut self, seq: u64, mine: &Contribution, fan: u32, out: &mut Outbox) {
+    pub fn agree(&mut self, seq: u64, mine: &Contribution, rules: Rules<'_>, out: &mut Outbox) {
         assert!(self.life == Life::Here, "agree on a communicator that was freed");
         assert!(
             seq >= self.started,
             "agreements of a communicator begin in the order of their numbers"
         );
         self.started = seq + 1;
-        self.contribute(seq, mine, fan, out);
+        self.contribute(seq, mine, rules, out);
     }
 
-    fn contribute(&mut self, seq: u64, mine: &Contribution, fan: u32, out: &mut Outbox) {
+    fn contribute(&mut self, seq: u64, mine: &Contribution, rules: Rules<'_>, out: &mut Outbox) {
         let ranks =
             mine.acknowledged.iter().filter_map(|process| self.group.rank_of(process)).collect();
         self.open(seq);
-        self.on(seq, fan, out, |agreement, at, out| {
+        self.on(seq, rules, out, |agreement, at, out| {
             agreement.contribute(mine.flag, mine.highest, ranks, at, out)
         });
     }
 
     /// Freed: nothing is begun on it any more.
-    pub fn free(&mut self, fan: u32, out: &mut Outbox) {
+    pub fn free(&mut self, rules: Rules<'_>, out: &mut Outbox) {
         assert!(self.life == Life::Here, "a communicator is freed once");
         self.life = Life::Closing;
-        self.close(fan, out);
+        self.close(rules, out);
     }
 
     /// Begins the last agreement once all others are decided.
-    fn close(&mut self, fan: u32, out: &mut Outbox) {
+    fn close(&mut self, rules: Rules<'_>, out: &mut Outbox) {
         if self.agreements.iter().any(Agreement::is_open) {
             return;
         }
@@ -154,7 +172,7 @@ impl Comm {
             self.agreements = Vec::new();
             return;
         }
-        self.contribute(CLOSE, &Contribution::default(), fan, out);
+        self.contribute(CLOSE, &Contribution::default(), rules, out);
     }
 
     /// A message of a phase of agreement `seq`.
@@ -164,7 +182,7 @@ impl Comm {
         seq: u64,
         view: View,
         step: Step,
-        fan: u32,
+        rules: Rules<'_>,
         out: &mut Outbox,
     ) -> Taken {
         let Some(from) = self.group.rank_of(from).filter(|rank| *rank != self.me) else {
@@ -193,7 +211,7 @@ impl Comm {
             self.open(seq);
         }
         let mut room = EARLY_MAX.saturating_sub(self.agreements.iter().map(Agreement::early).sum());
-        self.on(seq, fan, out, |agreement, at, out| {
+        self.on(seq, rules, out, |agreement, at, out| {
             agreement.step(from, view, step, &mut room, at, out)
         })
     }
@@ -204,7 +222,7 @@ impl Comm {
         from: u32,
         seq: u64,
         value: Value,
-        fan: u32,
+        rules: Rules<'_>,
         out: &mut Outbox,
     ) -> Taken {
         let Some(from) = self.group.rank_of(from).filter(|rank| *rank != self.me) else {
@@ -216,7 +234,7 @@ impl Comm {
         if self.find(seq).is_err() {
             return Taken::Stale;
         }
-        self.on(seq, fan, out, |agreement, at, out| agreement.decision(from, value, at, out))
+        self.on(seq, rules, out, |agreement, at, out| agreement.decision(from, value, at, out))
     }
 
     /// A member asks for the end of a communicator that has ended here.
@@ -252,7 +270,7 @@ impl Comm {
     fn on(
         &mut self,
         seq: u64,
-        fan: u32,
+        rules: Rules<'_>,
         out: &mut Outbox,
         act: impl FnOnce(&mut Agreement, &Around, &mut Outbox) -> News,
     ) -> Taken {
@@ -261,9 +279,15 @@ impl Comm {
         let around = Around {
             key: self.key,
             group: &self.group,
-            exchange: Exchange { size: self.group.size(), dead: &self.dead, me: self.me, fan },
+            exchange: Exchange {
+                size: self.group.size(),
+                dead: &self.dead,
+                me: self.me,
+                fan: rules.fan,
+            },
             view: self.view,
             done,
+            witnessed: self.witness(rules.outlived).is_some(),
         };
         let news = act(&mut self.agreements[at], &around, out);
         if let Some(all_done) = news.all_done {
@@ -284,7 +308,7 @@ impl Comm {
                     acknowledged: value.terms.acknowledged,
                 }));
                 if self.life == Life::Closing {
-                    self.close(fan, out);
+                    self.close(rules, out);
                 }
             }
         }

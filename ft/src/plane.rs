@@ -5,7 +5,7 @@
 //! be told is kept as state until it is told, so no shortage stops a notice midway.
 
 use crate::agreement::{CLOSE, Step};
-use crate::comm::{Comm, Life, Taken, closed};
+use crate::comm::{Comm, Life, Rules, Taken, closed};
 use crate::group::Group;
 use crate::notices::Notices;
 use crate::set::RankSet;
@@ -30,11 +30,20 @@ pub struct PlaneConfig {
     pub retain: Nanos,
     /// Most bytes of messages that are kept for communicators which do not exist here yet.
     pub early_bytes: usize,
+    /// Whether a process has ended for sure before anybody is told that it failed: the launcher says so, or ends it first. It
+    /// allows what [`Plane::outlives_sender`] is about.
+    pub fail_stop: bool,
 }
 
 impl Default for PlaneConfig {
     fn default() -> Self {
-        PlaneConfig { fan: 4, notice_gap: 20_000, retain: 60_000_000_000, early_bytes: 1 << 20 }
+        PlaneConfig {
+            fan: 4,
+            notice_gap: 20_000,
+            retain: 60_000_000_000,
+            early_bytes: 1 << 20,
+            fail_stop: false,
+        }
     }
 }
 
@@ -77,8 +86,14 @@ pub enum Effect {
         /// At most [`FRAME_MAX`] bytes.
         bytes: Frame,
     },
-    /// Others say that this process has failed. What was told by [`Plane::failed`] does not come back.
-    Failed(u32),
+    /// The process `source` says that these have failed. To be answered by [`Plane::failed_from`], after the plane was given what has come
+    /// from them. What was told by [`Plane::failed`] does not come back.
+    Failed {
+        /// Those that this process did not know of.
+        processes: RankSet,
+        /// Who says so.
+        source: u32,
+    },
     /// Another member has revoked this communicator, or interrupted its collective operations.
     Revoked(CommKey, Scope),
     /// An agreement that this process takes part in is decided.
@@ -140,7 +155,7 @@ impl Outbox {
 
 /// The control plane of one process.
 ///
-/// Four kinds of methods. What happened: [`failed`](Self::failed), [`receive`](Self::receive), [`tick`](Self::tick). What
+/// Four kinds of methods. What happened: [`failed`](Self::failed), [`failed_from`](Self::failed_from), [`receive`](Self::receive), [`tick`](Self::tick). What
 /// the program wants: [`add_comm`](Self::add_comm), [`free_comm`](Self::free_comm), [`revoke`](Self::revoke),
 /// [`agree`](Self::agree). What is to be done: [`poll_effect`](Self::poll_effect), to be called until it gives `None` after
 /// any of the others, and [`next_deadline`](Self::next_deadline). And questions.
@@ -184,6 +199,8 @@ pub struct Plane {
     size: u32,
     config: PlaneConfig,
     notices: Notices,
+    /// Processes to which messages outlive this one, and the other way round.
+    outlived: RankSet,
     /// In the order of their keys.
     comms: Vec<Comm>,
     /// The latest epoch in which each id was in use here.
@@ -193,6 +210,8 @@ pub struct Plane {
     /// Messages for communicators that do not exist here yet, in order.
     early: VecDeque<(CommKey, u32, Frame)>,
     early_bytes: usize,
+    /// Some freed communicator may be kept for the notice of its revocation.
+    retains: bool,
     /// Messages in pieces, by sender.
     pieces: BTreeMap<u32, Vec<u8>>,
     out: Outbox,
@@ -221,11 +240,13 @@ impl Plane {
             size,
             config,
             notices: Notices::new(me, size),
+            outlived: RankSet::new(),
             comms: Vec::new(),
             latest: Vec::new(),
             gone: VecDeque::new(),
             early: VecDeque::new(),
             early_bytes: 0,
+            retains: false,
             pieces: BTreeMap::new(),
             out: Outbox::default(),
             fenced: false,
@@ -246,7 +267,8 @@ impl Plane {
         };
         self.out.now = now;
         let mut comm = Comm::new(key, group, me);
-        comm.failed(self.notices.dead().as_slice(), self.config.fan, &mut self.out);
+        let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
+        comm.failed(self.notices.dead().as_slice(), rules, &mut self.out);
         self.comms.reserve_exact(1);
         self.comms.insert(at, comm);
         match self.latest.binary_search_by_key(&key.cid, |entry| entry.0) {
@@ -275,7 +297,8 @@ impl Plane {
     pub fn free_comm(&mut self, key: CommKey, now: Nanos) {
         self.out.now = now;
         let at = self.find(key).expect("a communicator that exists is freed");
-        self.comms[at].free(self.config.fan, &mut self.out);
+        let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
+        self.comms[at].free(rules, &mut self.out);
         self.drop_if_closed(at);
     }
 
@@ -292,6 +315,40 @@ impl Plane {
         self.out.now = now;
         debug_assert!(processes.iter().all(|process| *process < self.size && *process != self.me));
         self.learn(processes, None);
+    }
+
+    /// Answers [`Effect::Failed`]: they have failed, as `source` says. As [`failed_all`](Self::failed_all).
+    pub fn failed_from(&mut self, processes: &RankSet, source: u32, now: Nanos) {
+        if self.fenced {
+            return;
+        }
+        self.out.now = now;
+        self.learn(processes.as_slice(), Some(source));
+    }
+
+    /// Promises that messages between `process` and this one outlive their sender, both ways, from now on: what
+    /// [`Effect::Send`] sent is there to be received even if this process ends at once, and all that the other has sent is given to
+    /// [`receive`](Self::receive) before its failure is told. Two living members then agree by one message each, and a decision may be
+    /// returned once what was sent before it is there to be received (see [`witness`](Self::witness)).
+    ///
+    /// Does nothing without [`PlaneConfig::fail_stop`]: an excluded process that goes on could return another value.
+    pub fn outlives_sender(&mut self, process: u32) {
+        if self.config.fail_stop && process != self.me && process < self.size {
+            self.outlived.insert(process);
+        }
+    }
+
+    /// Whether [`outlives_sender`](Self::outlives_sender) was promised, or does nothing.
+    #[inline]
+    #[must_use]
+    pub fn is_outlived(&self, process: u32) -> bool {
+        !self.config.fail_stop || self.outlived.contains(process)
+    }
+
+    /// The other living member, if there is one and a decision of the communicator rests on what it will receive of this process.
+    #[must_use]
+    pub fn witness(&self, key: CommKey) -> Option<u32> {
+        self.comms[self.find(key).ok()?].witness(&self.outlived)
     }
 
     /// Revokes a communicator (or interrupts its collectives) everywhere. `false` when it was before.
@@ -328,7 +385,8 @@ impl Plane {
             contribution.acknowledged.iter().filter(|process| *process < size && *process != me);
         let others: Vec<u32> = others.collect();
         self.learn(&others, None);
-        self.comms[at].agree(seq, &contribution, self.config.fan, &mut self.out);
+        let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
+        self.comms[at].agree(seq, &contribution, rules, &mut self.out);
     }
 
     /// A frame from `from`.
@@ -357,9 +415,16 @@ impl Plane {
             return;
         }
         self.notices.spread(now, self.config.notice_gap, &mut self.out);
+        if !std::mem::take(&mut self.retains) {
+            return;
+        }
         let retain = self.config.retain;
         self.comms.retain(|comm| match comm.life {
-            Life::Closed(at) => now < at.saturating_add(retain),
+            Life::Closed(at) => {
+                let keep = now < at.saturating_add(retain);
+                self.retains |= keep;
+                keep
+            }
             _ => true,
         });
     }
@@ -369,6 +434,9 @@ impl Plane {
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.fenced {
             return None;
+        }
+        if !self.retains {
+            return self.notices.deadline();
         }
         let over = self.comms.iter().filter_map(|comm| match comm.life {
             Life::Closed(at) => Some(at.saturating_add(self.config.retain)),
@@ -381,6 +449,13 @@ impl Plane {
     #[inline]
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.out.effects.pop_front()
+    }
+
+    /// Whether [`poll_effect`](Self::poll_effect) has something to give.
+    #[inline]
+    #[must_use]
+    pub fn has_effects(&self) -> bool {
+        !self.out.effects.is_empty()
     }
 
     /// Number of communicators that are kept, freed ones that others may still ask about included.
@@ -441,14 +516,12 @@ impl Plane {
         }
         for process in &new {
             self.pieces.remove(process);
-            if source.is_some() {
-                self.out.push(Effect::Failed(*process));
-            }
         }
         // Before anything of a new view: then the notice is there first.
         self.notices.spread(self.out.now, self.config.notice_gap, &mut self.out);
+        let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         for comm in &mut self.comms {
-            comm.failed(&new, self.config.fan, &mut self.out);
+            comm.failed(&new, rules, &mut self.out);
         }
         for at in (0..self.comms.len()).rev() {
             self.drop_if_closed(at);
@@ -487,7 +560,7 @@ impl Plane {
         let Ok(at) = self.find(key) else {
             return self.unknown(key, from, &message, bytes);
         };
-        let fan = self.config.fan;
+        let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         let (comm, out) = (&mut self.comms[at], &mut self.out);
         let taken = match message {
             Message::Revoke { scope, .. } => {
@@ -508,12 +581,12 @@ impl Plane {
                 }
             }
             Message::Gather { seq, view, slot, done, input, .. } => {
-                comm.step(from, seq, view, Step::Gather { slot, done, input }, fan, out)
+                comm.step(from, seq, view, Step::Gather { slot, done, input }, rules, out)
             }
             Message::Confirm { seq, view, slot, .. } => {
-                comm.step(from, seq, view, Step::Confirm { slot }, fan, out)
+                comm.step(from, seq, view, Step::Confirm { slot }, rules, out)
             }
-            Message::Decision { seq, value, .. } => comm.decision(from, seq, value, fan, out),
+            Message::Decision { seq, value, .. } => comm.decision(from, seq, value, rules, out),
             Message::Failed(_) | Message::Piece { .. } => Taken::Malformed,
         };
         match taken {
@@ -536,7 +609,9 @@ impl Plane {
         } else if processes.is_subset(self.notices.dead()) {
             self.out.counters.duplicates += 1;
         } else {
-            self.learn(processes.as_slice(), Some(from));
+            let dead = self.notices.dead();
+            let processes = processes.iter().filter(|process| !dead.contains(*process)).collect();
+            self.out.push(Effect::Failed { processes, source: from });
         }
     }
 
@@ -560,7 +635,11 @@ impl Plane {
     /// Forgets a communicator that has ended and was not revoked.
     fn drop_if_closed(&mut self, at: usize) {
         let comm = &self.comms[at];
-        if matches!(comm.life, Life::Closed(_)) && !comm.is_revoked(Scope::Collectives) {
+        if !matches!(comm.life, Life::Closed(_)) {
+            return;
+        }
+        self.retains = true;
+        if !comm.is_revoked(Scope::Collectives) {
             let key = self.comms.remove(at).key;
             if key.is_transient() {
                 self.gone.push_back(key);

@@ -178,6 +178,7 @@ fn agreement(size: u32, fan: u32) -> Setting {
         all_detect: true,
         mute: true,
         purge: false,
+        outlive: false,
         hashed: true,
     }
 }
@@ -192,6 +193,7 @@ fn revocation(size: u32, revokers: &[u32]) -> Setting {
         all_detect: false,
         mute: false,
         purge: false,
+        outlive: false,
         hashed: true,
     }
 }
@@ -228,6 +230,33 @@ fn agreement_of_five() {
         let name = "agreement of 5, fan 4, 4 deaths";
         explore(name, &agreement(5, 4), 4, Reduce::Fused, usize::MAX);
     }
+}
+
+/// Messages outlive their senders: two living members agree by one message each, whoever else dies when.
+#[test]
+fn agreement_of_two_whose_messages_outlive_them() {
+    let part = |name: &str, setting: Setting, deaths, reduce, most| {
+        let setting = Setting { outlive: true, ..setting };
+        let name = format!("{name} of {}, {deaths} deaths, messages outlive senders", setting.size);
+        explore(&name, &setting, deaths, reduce, limit(most));
+    };
+    let free = |size| Setting { at_once: false, ..agreement(size, 2) };
+    let notices = |size| Setting { mute: false, all_detect: false, ..free(size) };
+    let three = |setting| Setting { agreements: 3, ..setting };
+    part("agreement", free(2), 1, Reduce::Nothing, usize::MAX);
+    part("three agreements", three(free(2)), 1, Reduce::Nothing, usize::MAX);
+    part("three agreements with notices", three(notices(2)), 1, Reduce::Nothing, usize::MAX);
+    part("agreement", free(3), 2, Reduce::Nothing, 100_000);
+    part("agreement with notices", notices(3), 2, Reduce::Nothing, 100_000);
+    part("two agreements", Setting { agreements: 2, ..free(3) }, 2, Reduce::Hidden, 100_000);
+    part("agreement", agreement(4, 4), 3, Reduce::Hidden, 100_000);
+    part(
+        "agreement with notices",
+        Setting { at_once: true, ..notices(4) },
+        2,
+        Reduce::Hidden,
+        50_000,
+    );
 }
 
 #[test]

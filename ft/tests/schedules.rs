@@ -14,8 +14,10 @@ fn number(name: &str) -> Option<u64> {
 /// One random schedule; what was done, and what broke.
 fn run(seed: u64) -> Result<(), String> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let size = random.random_range(1..=24u32);
+    let size =
+        if random.random() { random.random_range(1..=24u32) } else { random.random_range(2..=4) };
     let revokers = (0..random.random_range(0..3)).map(|_| random.random_range(0..size)).collect();
+    let outlive = random.random_ratio(1, 3);
     let setting = Setting {
         size,
         fan: random.random_range(2..=5),
@@ -25,12 +27,13 @@ fn run(seed: u64) -> Result<(), String> {
         all_detect: random.random(),
         mute: false,
         purge: false,
+        outlive,
         hashed: false,
     };
     let mut net = Net::new(setting.clone());
     let mut deaths = random.random_range(0..size).min(random.random_range(0..=12));
     // One process may be held for dead though it lives.
-    let mut accusation = size > 2 && random.random_ratio(1, 4);
+    let mut accusation = size > 2 && !outlive && random.random_ratio(1, 4);
     let mut trace = Vec::new();
     loop {
         let mut events = net.possible();

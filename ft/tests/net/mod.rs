@@ -52,6 +52,8 @@ pub struct Setting {
     /// What is on its way from a process is lost for whoever learns that it is dead, at once and not on arrival: the
     /// receiver would drop it. Then a crash itself need not lose anything.
     pub purge: bool,
+    /// Messages outlive their senders: a death loses nothing, and is told after what came from the dead.
+    pub outlive: bool,
     /// Keep hashes, for [`Net::fingerprint`].
     pub hashed: bool,
 }
@@ -106,10 +108,16 @@ impl Net {
     pub fn new(setting: Setting) -> Self {
         let size = setting.size;
         assert!(size <= 24 && setting.agreements <= 8);
-        let config = PlaneConfig { fan: setting.fan, notice_gap: 0, ..PlaneConfig::default() };
+        let config = PlaneConfig {
+            fan: setting.fan,
+            notice_gap: 0,
+            fail_stop: setting.outlive,
+            ..PlaneConfig::default()
+        };
         let plane = |me| {
             let mut plane = Plane::new(me, size, config);
             plane.add_comm(KEY, Group::world(size), 0);
+            (0..size).for_each(|process| plane.outlives_sender(process));
             Rc::new(Hashed { hash: hash_of(&plane), value: plane })
         };
         let mut net = Net {
@@ -184,6 +192,9 @@ impl Net {
                 (1..size).map(|step| (me + step) % size).filter(|other| !dead.contains(*other));
             let watched = if self.setting.all_detect { size as usize } else { 1 };
             let found = unknown.take(watched).filter(|other| !self.sound(*other));
+            // What came from the dead is taken first.
+            let empty = |other: &u32| self.channels[self.channel(*other, me)].is_none();
+            let found = found.filter(|other| !self.setting.outlive || empty(other));
             events.extend(found.map(|other| Event::Detect(me, other)));
         }
         events
@@ -198,6 +209,9 @@ impl Net {
     pub fn losses(&self, process: u32) -> u32 {
         let of =
             |to| self.channels[self.channel(process, to)].as_ref().map_or(0, |one| one.value.len());
+        if self.setting.outlive {
+            return 1;
+        }
         (0..self.size()).map(|to| of(to) as u32 + 1).product()
     }
 
@@ -268,6 +282,12 @@ impl Net {
         let mut seen = false;
         while let Some(effect) = plane.poll_effect() {
             seen |= !self.is_muted(&effect);
+            if let Effect::Failed { processes, source } = &effect {
+                if self.setting.outlive {
+                    self.take_from(me, processes, &mut plane);
+                }
+                plane.failed_from(processes, *source, 0);
+            }
             self.effect(me, effect);
         }
         if self.setting.hashed && plane.counters().malformed > 0 {
@@ -282,6 +302,17 @@ impl Net {
         self.planes[me as usize] =
             Rc::new(Hashed { hash: self.setting.hash(&plane), value: plane });
         seen
+    }
+
+    /// Gives `me` what came from the dead.
+    fn take_from(&mut self, me: u32, dead: &RankSet, plane: &mut Plane) {
+        for process in dead.iter() {
+            let at = self.channel(process, me);
+            let frames = self.channels[at].take();
+            for frame in frames.iter().flat_map(|channel| &channel.value) {
+                plane.receive(process, frame, 0);
+            }
+        }
     }
 
     /// A failure notice that will be lost: the first kind of frame.
@@ -305,8 +336,8 @@ impl Net {
                         Some(Rc::new(Hashed { hash: self.setting.hash(&frames), value: frames }));
                 }
             }
-            Effect::Failed(process) => {
-                if self.sound(process) {
+            Effect::Failed { processes, .. } => {
+                if let Some(process) = processes.iter().find(|process| self.sound(*process)) {
                     self.break_law(format!(
                         "{me} is told that {process} failed, but nobody said so"
                     ));

@@ -367,10 +367,11 @@ impl Sim {
                     let dies = self.dies[me as usize];
                     self.wire.send(me, to, bytes, &mut self.random, |leaves, _| leaves < dies);
                 }
-                Effect::Failed(process) => {
-                    if self.sound(process) {
+                Effect::Failed { processes, source } => {
+                    if let Some(process) = processes.iter().find(|process| self.sound(*process)) {
                         self.break_law(format!("{me} is told that {process} failed, which lives"));
                     }
+                    self.planes[me as usize].failed_from(&processes, source, now);
                 }
                 Effect::Revoked(key, _) => {
                     let told = &mut self.revoked[me as usize][usize::from(key == SIDE)];

@@ -21,6 +21,14 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
+    /// The agreement whose decision it waits for, if it waits for nothing else.
+    pub const fn waits_for(&self) -> Option<(CommKey, u64)> {
+        match self.state {
+            State::Agreeing(which) => Some(which),
+            _ => None,
+        }
+    }
+
     pub fn step<B: Btl>(&mut self, me: TaskId, core: &mut Core<B>, now: Nanos) -> Option<Outcome> {
         let outcome = self.go_on(me, core, now)?;
         if let Ok(there) = core.comms.any_mut(self.comm) {
@@ -37,9 +45,7 @@ impl Agreement {
                     if !there.recoveries.may_begin(me) {
                         return None;
                     }
-                    let acknowledged = core.acknowledged(self.comm).unwrap_or_default();
-                    let mine = Contribution { flag: *flag, highest: 0, acknowledged };
-                    match core.contribute(self.comm, Purpose::Recover, mine, true, now) {
+                    match core.begin_agreement(self.comm, *flag, now) {
                         Ok(agreement) => self.state = State::Agreeing(agreement),
                         Err(error) => return Some(Err(error)),
                     }
@@ -77,11 +83,25 @@ impl<B: Btl> Core<B> {
     /// # Errors
     /// [`CoreError::NoSuchComm`].
     pub fn iagree(&mut self, comm: CommHandle, flag: u64, now: Nanos) -> Result<TaskId, CoreError> {
-        self.comms.get(comm)?;
-        let agreement = Agreement { comm, state: State::Queued(flag) };
+        let state = match self.comms.get(comm)?.recoveries.is_empty() {
+            true => State::Agreeing(self.begin_agreement(comm, flag, now)?),
+            false => State::Queued(flag),
+        };
+        let agreement = Agreement { comm, state };
         let task = self.spawn(comm, Task::Agreement(agreement));
         self.comms.get_mut(comm)?.recoveries.enter(task, false);
         self.attend(now);
         Ok(task)
+    }
+
+    fn begin_agreement(
+        &mut self,
+        comm: CommHandle,
+        flag: u64,
+        now: Nanos,
+    ) -> Result<(CommKey, u64), CoreError> {
+        let acknowledged = self.acknowledged(comm)?;
+        let mine = Contribution { flag, highest: 0, acknowledged };
+        self.contribute(comm, Purpose::Recover, mine, true, now)
     }
 }

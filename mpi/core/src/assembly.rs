@@ -199,7 +199,7 @@ impl Assembly {
         let agreement = (self.key, self.seq);
         self.seq += 1;
         if awaited {
-            core.awaited.insert(agreement, None);
+            core.awaited.push((agreement, None));
         }
         core.plane.agree(agreement.0, agreement.1, contribution, now);
         core.restless = true;

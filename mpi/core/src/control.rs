@@ -7,14 +7,19 @@ use ironweave_btl::{Btl, Peer};
 use ironweave_ft::{CommKey, Contribution, Decided, Effect, Nanos, Scope};
 
 impl<B: Btl> Core<B> {
-    /// Does what the control plane wants done; how much that was.
+    /// Does what the control plane wants done; how much of that was news here.
     pub(crate) fn carry_out(&mut self, now: Nanos) -> usize {
-        let mut done = self.send_unsent();
+        let mut done = if self.has_unsent() { self.send_unsent() } else { 0 };
+        if !self.held.is_empty() {
+            for decided in std::mem::take(&mut self.held) {
+                self.decided(decided);
+            }
+        }
         while let Some(effect) = self.plane.poll_effect() {
-            done += 1;
+            done += usize::from(!matches!(effect, Effect::Send { .. }));
             match effect {
                 Effect::Send { to, bytes } => self.send_control(Peer(to), &bytes),
-                Effect::Failed(process) => self.learn(process, now),
+                Effect::Failed { processes, source } => self.told(&processes, source, now),
                 Effect::Revoked(key, scope) => {
                     let Some(comm) = self.named(key) else { continue };
                     match scope {
@@ -22,16 +27,24 @@ impl<B: Btl> Core<B> {
                         Scope::Collectives => self.interrupt(comm, CoreError::Interrupted, now),
                     }
                 }
-                Effect::Decided(Decided { key, seq, flag, highest, failed, acknowledged }) => {
-                    if let Some(awaited) = self.awaited.get_mut(&(key, seq)) {
-                        let failed = failed.iter().collect();
-                        *awaited = Some(Decision { flag, highest, acknowledged, failed });
-                    }
-                }
+                Effect::Decided(decided) => self.decided(decided),
                 Effect::Fenced => self.fence(),
             }
         }
         done
+    }
+
+    /// Returns a decision to who awaits it, at once or when what was sent before it is stored.
+    fn decided(&mut self, decided: Decided) {
+        let witness = self.plane.witness(decided.key).map(Peer);
+        if witness.is_some_and(|peer| !self.pml.is_control_stored(peer)) {
+            return self.held.push(decided);
+        }
+        let Decided { key, seq, flag, highest, failed, acknowledged } = decided;
+        if let Some((_, awaited)) = self.awaited.iter_mut().find(|one| one.0 == (key, seq)) {
+            let failed = failed.iter().collect();
+            *awaited = Some(Decision { flag, highest, acknowledged, failed });
+        }
     }
 
     /// The communicator that the control plane knows by this key.
@@ -55,11 +68,17 @@ impl<B: Btl> Core<B> {
         let seq = lane.next;
         lane.next += 1;
         if awaited {
-            self.awaited.insert((key, seq), None);
+            self.awaited.push(((key, seq), None));
         }
         self.plane.agree(key, seq, contribution, now);
         self.restless = true;
         Ok((key, seq))
+    }
+
+    /// Whether [`decision`](Self::decision) would answer.
+    pub(crate) fn has_decided(&self, agreement: (CommKey, u64)) -> bool {
+        self.fenced
+            || self.awaited.iter().all(|(which, decided)| *which != agreement || decided.is_some())
     }
 
     /// The outcome of an agreement, once it is there. The failures that it tells of are known from now on.
@@ -68,14 +87,15 @@ impl<B: Btl> Core<B> {
         agreement: (CommKey, u64),
         now: Nanos,
     ) -> Option<Result<Decision, CoreError>> {
-        match self.awaited.get(&agreement) {
-            Some(None) if self.fenced => {
-                self.awaited.remove(&agreement);
+        let at = self.awaited.iter().position(|(which, _)| *which == agreement)?;
+        match &self.awaited[at].1 {
+            None if !self.fenced => None,
+            None => {
+                self.awaited.swap_remove(at);
                 Some(Err(CoreError::Fenced))
             }
-            Some(None) => None,
-            _ => {
-                let decision = self.awaited.remove(&agreement).flatten()?;
+            Some(_) => {
+                let decision = self.awaited.swap_remove(at).1?;
                 decision.failed.iter().for_each(|&process| self.learn(process, now));
                 Some(Ok(decision))
             }

@@ -13,7 +13,7 @@ use crate::task::Tasks;
 use crate::{CommHandle, CoreError, ErrorHandler, Group};
 use ironweave_btl::{Btl, Peer};
 use ironweave_coll::{Context, Place};
-use ironweave_ft::{CommKey, Nanos, Plane};
+use ironweave_ft::{CommKey, Decided, Nanos, Plane};
 use ironweave_pml::ob1::{CommSpec, Ob1, PmlError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -69,7 +69,9 @@ pub struct Core<B: Btl> {
     /// Those among them that the owner has not asked for yet, in the order in which they became known.
     pub(crate) fresh: Vec<u32>,
     /// Outcomes of agreements that somebody waits for.
-    pub(crate) awaited: BTreeMap<(CommKey, u64), Option<Decision>>,
+    pub(crate) awaited: Vec<((CommKey, u64), Option<Decision>)>,
+    /// Decisions that are returned once what was sent before them is there to be received.
+    pub(crate) held: Vec<Decided>,
     /// Control frames for processes whose addresses are wanted.
     unsent: VecDeque<(Peer, Vec<u8>)>,
     wanted: BTreeSet<Peer>,
@@ -80,6 +82,8 @@ pub struct Core<B: Btl> {
     pub(crate) fenced: bool,
     /// Calls of `progress` until deadlines that are far off are looked at.
     patience: u32,
+    /// A deadline is close.
+    hurried: bool,
 }
 
 /// What an agreement decided.
@@ -116,13 +120,15 @@ impl<B: Btl> Core<B> {
             world: CommHandle::NONE,
             known: BTreeSet::new(),
             fresh: Vec::new(),
-            awaited: BTreeMap::new(),
+            awaited: Vec::new(),
+            held: Vec::new(),
             unsent: VecDeque::new(),
             wanted: BTreeSet::new(),
             freeing: Vec::new(),
             restless: false,
             fenced: false,
             patience: PATIENCE,
+            hurried: false,
         };
         let groups = [("world", Group::range(0, size)), ("self", Group::range(me.0, 1))];
         for (cid, (name, group)) in (0..).zip(groups) {
@@ -174,6 +180,13 @@ impl<B: Btl> Core<B> {
         self.restless
     }
 
+    /// Whether the time that [`progress`](Core::progress) is given has to be exact: else some milliseconds of delay do no harm.
+    #[inline]
+    #[must_use]
+    pub const fn is_hurried(&self) -> bool {
+        self.hurried
+    }
+
     /// Processes whose addresses are wanted since the last call: give them to [`Ob1::add_peer`], or have them judged.
     pub fn take_wanted(&mut self) -> impl Iterator<Item = Peer> + use<B> {
         std::mem::take(&mut self.wanted).into_iter()
@@ -199,45 +212,67 @@ impl<B: Btl> Core<B> {
     #[cold]
     pub(crate) fn attend(&mut self, now: Nanos) -> usize {
         let mut moved = 0;
+        let mut more = true;
         for _ in 0..ROUNDS {
-            let mut round = 0;
-            while let Some((peer, frame)) = self.pml.take_control() {
-                match frame.first() {
-                    Some(&SUMMONS) => self.on_summons(peer, &frame, now),
-                    _ => self.plane.receive(peer.0, &frame, now),
-                }
-                round += 1;
-            }
+            moved += self.take_controls(now);
             if self.plane.next_deadline().is_some_and(|deadline| deadline <= now) {
                 self.plane.tick(now);
             }
-            round += self.carry_out(now) + self.step_tasks(now) + self.sweep(now);
-            moved += round;
-            if round == 0 {
+            moved += self.carry_out(now);
+            let ended = self.step_tasks(now) + self.sweep(now);
+            // What tasks have begun goes out at once.
+            let begun = if self.plane.has_effects() { self.carry_out(now) } else { 0 };
+            moved += ended + begun;
+            more = begun > 0 || (ended > 0 && !self.tasks.are_none()) || self.pml.has_control();
+            if !more {
                 break;
             }
         }
-        let soon = |deadline| deadline <= now.saturating_add(SOON);
-        self.restless = moved > 0
-            || !(self.tasks.is_idle() && self.unsent.is_empty() && self.freeing.is_empty())
-            || self.plane.next_deadline().is_some_and(soon);
+        let within = |time: Nanos| move |deadline| deadline <= now.saturating_add(time);
+        let deadline = self.plane.next_deadline();
+        self.hurried = deadline.is_some_and(within(10 * SOON));
+        self.restless = more
+            || !(self.tasks.are_quiet() && self.unsent.is_empty() && self.freeing.is_empty())
+            || !self.held.is_empty()
+            || deadline.is_some_and(within(SOON));
         self.patience = PATIENCE;
         moved
     }
 
+    /// Takes what came on the control channel; how much that was.
+    pub(crate) fn take_controls(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        while let Some((peer, frame)) = self.pml.take_control() {
+            match frame.first() {
+                Some(&SUMMONS) => self.on_summons(peer, &frame, now),
+                _ => self.plane.receive(peer.0, &frame, now),
+            }
+            taken += 1;
+        }
+        taken
+    }
+
     /// Gives a control frame to the PML, after those that wait for addresses.
     pub(crate) fn send_control(&mut self, peer: Peer, frame: &[u8]) {
-        if self.unsent.iter().any(|&(other, _)| other == peer) {
+        if self.has_unsent() && self.unsent.iter().any(|&(other, _)| other == peer) {
             return self.unsent.push_back((peer, frame.to_vec()));
         }
         match self.pml.send_control(peer, frame) {
-            Ok(()) => {}
+            Ok(()) => {
+                if !self.plane.is_outlived(peer.0) && self.pml.is_control_lossless(peer) {
+                    self.plane.outlives_sender(peer.0);
+                }
+            }
             Err(PmlError::Unresolved(peer)) => {
                 self.want(peer);
                 self.unsent.push_back((peer, frame.to_vec()));
             }
             Err(error) => tracing::error!(%peer, %error, "control frame dropped"),
         }
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
     /// Tries again what waited for addresses. Frames for one process stay in order: all of them wait, or none.

@@ -26,12 +26,34 @@ impl<B: Btl> Core<B> {
     }
 
     pub(crate) fn learn(&mut self, process: u32, now: Nanos) {
+        if self.exclude(process) {
+            self.take_controls(now);
+            self.plane.failed(process, now);
+            self.interrupt_with(process, now);
+        }
+    }
+
+    /// Others, first among them the process `source`, say that these have failed.
+    pub(crate) fn told(&mut self, processes: &RankSet, source: u32, now: Nanos) {
+        let new: Vec<u32> = processes.iter().filter(|&process| self.exclude(process)).collect();
+        self.take_controls(now);
+        self.plane.failed_from(processes, source, now);
+        new.into_iter().for_each(|process| self.interrupt_with(process, now));
+    }
+
+    /// Closes the rails to a process; what had come from it before can be taken now. `false`: that was done before.
+    fn exclude(&mut self, process: u32) -> bool {
         if process == self.me.0 || process >= self.config.size || !self.known.insert(process) {
-            return;
+            return false;
         }
         self.fresh.push(process);
-        self.plane.failed(process, now);
+        self.restless = true;
         self.pml.proc_failed(Peer(process));
+        true
+    }
+
+    /// Ends the collectives that the process has part in, and calls those that it should have called.
+    fn interrupt_with(&mut self, process: u32, now: Nanos) {
         self.summon_again(process);
         let touched: Vec<(CommHandle, u32)> = self
             .comms
@@ -57,7 +79,7 @@ impl<B: Btl> Core<B> {
 
     /// Others, as the failure detector was told, hold this process for failed: everything under way ends.
     pub fn fence(&mut self) {
-        self.fenced = true;
+        (self.fenced, self.restless) = (true, true);
         let all: Vec<CommHandle> = self.comms.iter().map(|(handle, _)| handle).collect();
         for comm in all {
             let Ok(there) = self.comms.any_mut(comm) else { continue };
@@ -131,6 +153,7 @@ impl<B: Btl> Core<B> {
         let there = self.comms.get(comm)?;
         if there.interruption != Interruption::Revoked {
             self.plane.revoke(there.key(), Scope::All, now);
+            self.carry_out(now); // the notice first
             self.revoked(comm, now);
             self.attend(now);
         }

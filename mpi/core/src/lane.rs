@@ -41,6 +41,10 @@ impl Lane {
         self.queue.push_back((task, alone));
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Whether it is this operation's turn.
     pub fn may_begin(&self, task: TaskId) -> bool {
         let alone = self.queue.iter().any(|&(other, alone)| other == task && alone);

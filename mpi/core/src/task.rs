@@ -63,6 +63,14 @@ impl Task {
         }
     }
 
+    /// Whether it goes on only when a message of the control plane arrives.
+    const fn is_quiet(&self) -> bool {
+        match self {
+            Task::Agreement(task) => task.waits_for().is_some(),
+            _ => false,
+        }
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Task::Agreement(_) => "agreement",
@@ -100,8 +108,16 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    pub fn is_idle(&self) -> bool {
+    pub fn are_none(&self) -> bool {
         self.active.is_empty()
+    }
+
+    /// Whether no task goes on by being looked at alone.
+    pub fn are_quiet(&self) -> bool {
+        self.active.iter().all(|&at| match &self.slots[at as usize].state {
+            State::Running(task) => task.is_quiet(),
+            _ => true,
+        })
     }
 
     fn add(&mut self, state: State, on: CommHandle) -> TaskId {
@@ -152,16 +168,14 @@ impl<B: Btl> Core<B> {
     /// The outcome of a task; `None` while it is under way. After an answer the task is gone.
     pub fn test(&mut self, task: TaskId) -> Option<Result<Output, CoreError>> {
         let Some(slot) = self.tasks.get(task) else { return Some(Err(CoreError::NoSuchTask)) };
-        match std::mem::replace(&mut slot.state, State::Out) {
-            State::Over(outcome) => {
-                self.tasks.vacate(task.slot);
-                Some(outcome)
-            }
-            other => {
-                slot.state = other;
-                None
-            }
+        if !matches!(slot.state, State::Over(_)) {
+            return None; // what somebody does who waits: nothing is moved
         }
+        let State::Over(outcome) = std::mem::replace(&mut slot.state, State::Out) else {
+            unreachable!("looked at a moment ago");
+        };
+        self.tasks.vacate(task.slot);
+        Some(outcome)
     }
 
     /// Whether [`test`](Core::test) would answer.
@@ -195,6 +209,13 @@ impl<B: Btl> Core<B> {
         let mut at = 0;
         while at < self.tasks.active.len() {
             let index = self.tasks.active[at];
+            let slot = &mut self.tasks.slots[index as usize];
+            if let State::Running(Task::Agreement(task)) = &slot.state
+                && task.waits_for().is_some_and(|which| !self.has_decided(which))
+            {
+                at += 1;
+                continue;
+            }
             let slot = &mut self.tasks.slots[index as usize];
             let id = TaskId { slot: index, generation: slot.generation };
             let State::Running(mut task) = std::mem::replace(&mut slot.state, State::Out) else {

@@ -189,8 +189,9 @@ impl Head {
         if fate == Fate::Failed && state.counts() {
             state.fenced = true;
             let failed = FailedRank { rank, how: How::Fenced };
-            orders.push((To::All, Down::Failed(failed)));
+            // In this order: who reads that it failed can rely on it that it does nothing any more (law 4).
             orders.push((To::Node(state.node), Down::Fence { rank }));
+            orders.push((To::All, Down::Failed(failed)));
             self.notes.push(format!("rank {rank}: {}; it is being ended", How::Fenced));
             self.check_barrier(orders);
         }
@@ -337,8 +338,8 @@ mod tests {
             _ => panic!("no answer: {orders:?}"),
         };
         head.request(0, 0, accuse(3), &mut orders);
-        assert_eq!(names(&orders), ["Failed", "Fence", "GetReply"]);
-        assert!(matches!(orders[1], (To::Node(1), Down::Fence { rank: 3 })));
+        assert_eq!(names(&orders), ["Fence", "Failed", "GetReply"]);
+        assert!(matches!(orders[0], (To::Node(1), Down::Fence { rank: 3 })));
         assert_eq!(answer(&orders).as_deref(), Some(Fate::Failed.word()));
         orders.clear();
         head.request(0, 0, accuse(3), &mut orders);
