@@ -36,12 +36,16 @@ pub fn membarrier_commands() -> io::Result<u64> {
 
 /// Asks the scheduler for slices of `slice` for this thread, without any privilege: a thread that sleeps most of the time
 /// then gets the core soon after it wakes up, before others have used up their longer slices. What it starts gets the
-/// default back.
+/// default back. A thread of another policy than the usual one keeps it.
 ///
 /// # Errors
 /// Kernels before 6.12 take the call and change nothing; a container may forbid it (`EPERM`).
 pub fn prefer_short_slices(slice: Duration) -> io::Result<()> {
     const RESET_ON_FORK: u64 = 1;
+    // SAFETY: takes no pointer; the calling thread's own policy is always there.
+    if unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER {
+        return Ok(());
+    }
     // SAFETY: takes no pointer; the calling thread's own priority is always there.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let attributes = libc::sched_attr {

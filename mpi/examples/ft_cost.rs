@@ -3,6 +3,7 @@
 //! `agree`: an agreement, nobody has failed, against an allreduce of 4 bytes. `revoke`: from the call at rank 0 until the last
 //! member's blocked receive has ended with `Revoked`, against a broadcast of 8 bytes, from rank 0's call until the last has
 //! it; one clock for all, so all processes are on one host. Medians of blocks (agree) and of single ones (revoke).
+//! `ft_cost agree 1000`: only the first, 1,000 blocks of it, for a profile.
 
 use ironweave::{Comm, Error as MpiError, Op, World};
 use rustix::time::{ClockId, clock_gettime};
@@ -60,9 +61,9 @@ fn row(comm: &Comm, name: &str, ours: Vec<u64>, other: &str, theirs: Vec<u64>, g
     }
 }
 
-fn agree(comm: &Comm) -> Outcome<()> {
+fn agree(comm: &Comm, rounds: usize) -> Outcome<()> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         ours.push(block(comm, || comm.agree(!0).map(|_| ()))?);
         theirs.push(block(comm, || comm.allreduce_in_place(&mut [1_u32], Op::SUM))?);
     }
@@ -109,7 +110,12 @@ fn main() -> Outcome<()> {
         block(&comm, || comm.allreduce_in_place(&mut [1_u32], Op::SUM))?;
         revoke(&comm)?;
     }
-    agree(&comm)?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let rounds = words.get(1).map_or(Ok(ROUNDS), |word| word.parse())?;
+    agree(&comm, rounds)?;
+    if words.first().is_some_and(|word| word == "agree") {
+        return Ok(world.finalize()?);
+    }
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..NOTICES {
         ours.push(revoke(&comm)?);

@@ -1,13 +1,15 @@
 //! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
-//! ranks 0 and 1 wait for the news as a blocked call would, and the slower one counts. Prints median, p99 and the worst in microseconds,
+//! ranks 0 and 1 wait for the news in a blocked receive, and the slower one counts. Prints median, p99 and the worst in microseconds,
 //! and how much of that passed until the system itself said that the process had ended (its pidfd was readable at rank 0).
 //! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores.
 
-use ironweave::{ElementMut, World};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use ironweave::{ElementMut, Error as MpiError, World};
+use ironweave_ffi::system::prefer_short_slices;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -24,12 +26,23 @@ fn receive<T: ElementMut + Default + Copy>(world: &World, from: u32) -> Result<T
     Ok(value[0])
 }
 
-/// When this process knows that `victim` is dead.
+/// When this process knows that `victim`, which sends nothing, is dead.
 fn learned(world: &World, victim: u32) -> Result<u64, Box<dyn Error>> {
-    while !world.failed()?.contains(&victim) {
-        std::thread::yield_now();
+    match world.comm().recv(&mut [0_u8], victim, 2) {
+        Err(MpiError::ProcFailed { .. }) => Ok(now()),
+        other => Err(format!("a receive that nobody sends to: {other:?}").into()),
     }
-    Ok(now())
+}
+
+/// When the system says that a process has ended, from a thread that does nothing else.
+fn ended(pid: Pid) -> Result<JoinHandle<u64>, Box<dyn Error>> {
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(std::thread::spawn(move || {
+        let _ = prefer_short_slices(Duration::from_micros(100));
+        // Interrupted, it comes a little early.
+        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
+        now()
+    }))
 }
 
 fn main() -> Outcome {
@@ -73,30 +86,22 @@ fn kill_all(world: &World) -> Outcome {
     let pids = pids?;
     let pid = |rank: u32| Pid::from_raw(pids[rank as usize - 2]).ok_or("no process number");
     std::thread::sleep(Duration::from_millis(200));
-    let (mut took, mut ended) = (Vec::new(), Vec::new());
+    let (mut took, mut ends) = (Vec::new(), Vec::new());
     for victim in (2 + cores..size).rev() {
-        let pidfd = pidfd_open(pid(victim)?, PidfdFlags::empty())?;
-        let has_ended = || {
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&at_once)).is_ok_and(|n| n > 0)
-        };
-        let mut end = None;
+        let end = ended(pid(victim)?)?;
+        std::thread::sleep(Duration::from_millis(1)); // it waits by then
         let start = now();
         kill_process(pid(victim)?, Signal::KILL)?;
-        while !world.failed()?.contains(&victim) {
-            if end.is_none() && has_ended() {
-                end = Some(now());
-            }
-            std::thread::yield_now();
-        }
-        let here = now();
-        ended.push(end.unwrap_or(here) - start);
+        let here = learned(world, victim)?;
+        ends.push(
+            end.join().map_err(|_| "the thread that watched panicked")?.saturating_sub(start),
+        );
         let there: u64 = receive(world, 1)?;
         took.push(here.max(there) - start);
         std::thread::sleep(Duration::from_millis(20));
     }
     took.sort_unstable();
-    ended.sort_unstable();
+    ends.sort_unstable();
     let at = |of: &[u64], share: f64| of[((of.len() - 1) as f64 * share) as usize] as f64 / 1e3;
     println!(
         "kills={} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us p99={:.0}us",
@@ -104,8 +109,8 @@ fn kill_all(world: &World) -> Outcome {
         at(&took, 0.5),
         at(&took, 0.99),
         at(&took, 1.0),
-        at(&ended, 0.5),
-        at(&ended, 0.99)
+        at(&ends, 0.5),
+        at(&ends, 0.99)
     );
     for rank in 2..2 + cores {
         kill_process(pid(rank)?, Signal::KILL)?;

@@ -17,6 +17,7 @@ use ironweave_core::Core;
 use ironweave_ft::{FailureList, How, Nanos, Source as Told};
 use ironweave_pml::ob1::{CommId, Ob1, PmlError, ReqId};
 use ironweave_rte::{Job, liveness};
+use rustix::time::{ClockId, clock_gettime};
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,14 @@ use std::time::{Duration, Instant};
 const ADDRESSES: &str = "btl";
 /// Time between two attempts to connect a lost rail again.
 const HEAL: Duration = Duration::from_millis(50);
+
+/// The slices of a core that a process asks for: what it computes is not slowed down by it, but when it wakes up, or is to
+/// end, it need not wait for the slice of another that computes.
+const SLICE: Duration = Duration::from_micros(100);
+/// A core that was offered and came back later than this is in the hands of somebody who computes.
+const HOGGED: Duration = Duration::from_millis(1);
+/// How long a process sleeps between polls then: who wakes up gets the core, who only offers it waits for the others' slices.
+const NAP: Duration = Duration::from_micros(50);
 
 /// Operations that were over at once after which news is looked for.
 const UNHEARD: u32 = 64;
@@ -47,7 +56,7 @@ pub struct Engine {
     /// Who is known to have failed.
     pub failures: FailureList,
     /// The beginning of the core's time.
-    origin: Instant,
+    origin: Nanos,
     /// How many entries of the liveness page were read.
     page: usize,
     /// The page's version when it was last looked at.
@@ -72,6 +81,9 @@ pub struct Engine {
 impl Engine {
     /// Joins the job, opens the transports, and exchanges addresses: the one fence of a job's life.
     pub fn start() -> Result<Engine> {
+        if let Err(error) = ironweave_ffi::system::prefer_short_slices(SLICE) {
+            tracing::debug!(%error, "no short slices");
+        }
         let mut job = Job::join()?;
         let pml = open::pml(&job)?;
         job.publish(ADDRESSES, &ironweave_btl::encode_addresses(&pml.addresses()))?;
@@ -86,7 +98,7 @@ impl Engine {
             looks: if spin > LOOKS { LOOKS } else { 0 },
             unheard: 0,
             core,
-            origin: Instant::now(),
+            origin: read(ClockId::Monotonic),
             failures: FailureList::default(),
             page: 0,
             version: 0,
@@ -174,13 +186,14 @@ impl Engine {
 
     /// The time, as the core counts it.
     pub fn now(&self) -> Nanos {
-        nanos(self.origin)
+        read(ClockId::Monotonic) - self.origin
     }
 
-    /// The clock, for calls that ask it only when they have to.
+    /// The clock, for calls that ask it only when they have to: the coarse one while nothing is to be done at a certain time.
     pub fn clock(&self) -> impl FnOnce() -> Nanos + use<> {
-        let origin = self.origin;
-        move || nanos(origin)
+        let (origin, hurried) = (self.origin, self.core.is_hurried());
+        let clock = if hurried { ClockId::Monotonic } else { ClockId::MonotonicCoarse };
+        move || read(clock).saturating_sub(origin)
     }
 
     /// Looks up addresses that the core wants, and notes failures that other processes told it of.
@@ -487,9 +500,10 @@ impl DerefMut for Engine {
     }
 }
 
-/// Nanoseconds since `origin`.
-fn nanos(origin: Instant) -> Nanos {
-    origin.elapsed().as_nanos() as Nanos
+/// Nanoseconds on a clock of the host. The coarse one is some milliseconds behind, and cheaper than a message.
+fn read(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
+    time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
 }
 
 /// How a process waits: polls for a while, then offers its core to others between polls.
@@ -498,12 +512,14 @@ pub struct Idle {
     polls: u32,
     watchdog: Option<Duration>,
     since: Option<Instant>,
+    /// Somebody else computes on this core.
+    hogged: bool,
 }
 
 impl Idle {
     /// With so many polls before the core is offered, and after how long in vain to tell.
     pub fn new(spin: u32, watchdog: Option<Duration>) -> Idle {
-        Idle { spin, polls: 0, watchdog, since: None }
+        Idle { spin, polls: 0, watchdog, since: None, hogged: false }
     }
 
     /// Something happened.
@@ -531,7 +547,13 @@ impl Idle {
     #[cold]
     fn give_way(&mut self) -> bool {
         self.polls = self.spin; // keep yielding
-        std::thread::yield_now();
+        if self.hogged {
+            std::thread::sleep(NAP);
+        } else {
+            let offered = Instant::now();
+            std::thread::yield_now();
+            self.hogged = offered.elapsed() > HOGGED;
+        }
         let Some(limit) = self.watchdog else { return false };
         let since = *self.since.get_or_insert_with(Instant::now);
         let over = since.elapsed() >= limit;

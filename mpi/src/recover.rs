@@ -119,7 +119,7 @@ impl<T: Threading> Comm<T> {
     /// [`Error::Poisoned`].
     pub fn revoke(&self) -> Result<()> {
         self.handle().with(|engine| {
-            let now = engine.now();
+            let now = engine.clock()();
             Ok(engine.revoke(self.core(), now)?)
         })
     }
@@ -152,7 +152,9 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// [`Error::Fenced`] when the others have excluded this process, [`Error::Poisoned`].
     pub fn agree(&self, flag: u64) -> Result<Agreed> {
-        self.iagree(flag)?.wait()
+        // Not by way of `Deferred`: its making takes a good part of what a message between two takes.
+        let task = self.begin_agreement(flag)?;
+        agreed(self.handle().complete(task)?)
     }
 
     /// [`agree`](Self::agree) without waiting (`MPIX_Comm_iagree`). Several may be under way; they begin in the same order at
@@ -161,12 +163,16 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As `agree`.
     pub fn iagree(&self, flag: u64) -> Result<Deferred<Agreed, T>> {
-        let task = self.handle().with(|engine| {
-            let now = engine.now();
-            Ok(engine.iagree(self.core(), flag, now)?)
-        })?;
+        let task = self.begin_agreement(flag)?;
         let outcome = |_: &Comm<T>, output| agreed(output);
         Ok(Deferred { comm: self.clone(), task: Some(task), outcome })
+    }
+
+    fn begin_agreement(&self, flag: u64) -> Result<TaskId> {
+        self.handle().with(|engine| {
+            let now = engine.clock()();
+            Ok(engine.iagree(self.core(), flag, now)?)
+        })
     }
 
     /// A communicator of the living (`MPIX_Comm_shrink`), with ranks in the same order: the same group at each of them,
