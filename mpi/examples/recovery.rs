@@ -29,6 +29,7 @@ fn main() -> Outcome {
         "pingpairs" => pingpairs(&world),
         "undisturbed" => undisturbed(&world),
         "err_coll" => err_coll(&world),
+        "revoke_coll" => revoke_coll(&world),
         "comm_grid2d" => comm_grid2d(&world, seed),
         "insulation" => insulation(&world),
         "buddy" => buddy(&world, seed),
@@ -323,6 +324,56 @@ fn err_coll(world: &World) -> Outcome {
     assert_eq!(rest.size(), n - 1);
     rest.allreduce(&mine, &mut sum, Op::SUM)?;
     assert!(sum.iter().all(|&total| total == u64::from(n - 1)));
+    Ok(())
+}
+
+/// Somebody never comes to a collective, and revokes: the others' calls end, and non-blocking ones that were begun before.
+fn revoke_coll(world: &World) -> Outcome {
+    for which in 0..6 {
+        let comm = world.comm().dup()?;
+        let (me, n) = (comm.rank(), comm.size());
+        let late = n - 1;
+        let (mut sum, mut early) = ([0u64], [0u64]);
+        for _ in 0..3 {
+            comm.allreduce(&[1], &mut sum, Op::SUM)?;
+            assert_eq!(sum, [u64::from(n)]);
+        }
+        come_here_first(&comm, &[late])?;
+        if me == late {
+            std::thread::sleep(Duration::from_micros(150 * which));
+            comm.revoke()?;
+        } else {
+            let mut all = vec![0u64; n as usize];
+            let mine = vec![u64::from(me); n as usize];
+            let ends = comm.scope(|scope| {
+                let mut summing = scope.iallreduce(&[1], &mut early, Op::SUM)?;
+                // Who only sends may be done with some before it hears of the revoke.
+                let end = loop {
+                    let end = match which {
+                        0 => comm.barrier(),
+                        1 => comm.allreduce(&[1], &mut sum, Op::SUM),
+                        2 => comm.alltoall(&mine, &mut all),
+                        3 => comm.allgather(&mine[..1], &mut all),
+                        4 => comm.bcast(&mut all, late),
+                        _ => comm.reduce(&[1], &mut sum, Op::SUM, 0),
+                    };
+                    if end.is_err() {
+                        break end;
+                    }
+                };
+                Ok::<_, Error>([end, summing.wait()])
+            })?;
+            // The revoke may have come before anything was begun.
+            let revoked = Err(Error::Revoked);
+            assert!(
+                ends == Ok([revoked.clone(), revoked]) || ends == Err(Error::Revoked),
+                "{ends:?}"
+            );
+        }
+        let whole = comm.shrink()?;
+        whole.allreduce(&[1], &mut sum, Op::SUM)?;
+        assert_eq!((whole.size(), sum), (n, [u64::from(n)]));
+    }
     Ok(())
 }
 

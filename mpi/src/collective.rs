@@ -11,7 +11,7 @@
 use crate::message::{Element, ElementMut};
 use crate::reduce::Op;
 use crate::threading::{Handle, Threading};
-use crate::{Comm, Error, Result, calls, lend};
+use crate::{Comm, Result, calls, lend};
 use ironweave_coll::{Call, Elements, Memory, Reduction};
 use zerocopy::IntoBytes as _;
 
@@ -24,18 +24,9 @@ impl<T: Threading> Comm<T> {
         recv: &mut [u8],
         reduction: Option<&Reduction>,
     ) -> Result<()> {
-        // SAFETY: `wait` below returns only when no message of the operation is under way.
+        // SAFETY: `collect` returns only when no message of the operation is under way, or nobody drives the engine any more.
         let memory = unsafe { Memory { send: lend::bytes(send), recv: lend::buffer(recv) } };
-        let begun = self.handle().with(|engine| {
-            engine.listen();
-            Ok(engine.collective(self.core(), call, memory, reduction)?)
-        });
-        let ended = begun.and_then(|mut collective| {
-            self.handle().wait(|engine| {
-                let clock = engine.clock();
-                collective.poll(engine, clock).map(|ended| ended.map_err(Error::from))
-            })
-        });
+        let ended = self.handle().collect(self.core(), call, memory, reduction);
         self.raise("a collective operation", ended)
     }
 

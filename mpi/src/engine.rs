@@ -13,7 +13,8 @@ use crate::rails::Rail;
 use crate::{Error, Result};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Fault, Peer, Scope, decode_addresses};
-use ironweave_core::Core;
+use ironweave_coll::{Call, Memory, Reduction};
+use ironweave_core::{CommHandle, Core, CoreError};
 use ironweave_ft::{FailureList, How, Nanos, Source as Told};
 use ironweave_pml::ob1::{CommId, Ob1, PmlError, ReqId};
 use ironweave_rte::{Job, liveness};
@@ -395,6 +396,38 @@ impl Engine {
         }
     }
 
+    /// Runs a collective operation to its end. Success is one word in a register: what is read back from the stack right
+    /// after a message went out may have to wait for the way to its receiver.
+    ///
+    /// # Errors
+    /// See [`Unfinished`].
+    pub fn collect(
+        &mut self,
+        comm: CommHandle,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> std::result::Result<(), Box<Unfinished>> {
+        self.listen();
+        let begun = self.core.blocking_collective(comm, call, memory, reduction);
+        let mut collective = match begun {
+            Ok(collective) => collective,
+            Err(error) => return Err(Box::new(Unfinished::Over(error))),
+        };
+        let mut idle = Idle::new(self.spin, self.watchdog);
+        loop {
+            let clock = self.clock();
+            match collective.poll(&mut self.core, clock) {
+                None => self.step(&mut idle),
+                Some(Ok(())) => return Ok(()),
+                Some(Err(error)) => return Err(Box::new(Unfinished::Over(error))),
+            }
+            if self.core.is_fenced() {
+                return Err(Box::new(Unfinished::GivenUp));
+            }
+        }
+    }
+
     /// One round of a wait.
     #[inline]
     pub fn step(&mut self, idle: &mut Idle) {
@@ -504,6 +537,15 @@ impl DerefMut for Engine {
 fn read(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
     time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+}
+
+/// Why a collective operation did not succeed.
+#[derive(Debug)]
+pub enum Unfinished {
+    /// It was not begun, or is over: no message uses its memory.
+    Over(CoreError),
+    /// This process was excluded by the others. Messages may still use the memory.
+    GivenUp,
 }
 
 /// How a process waits: polls for a while, then offers its core to others between polls.

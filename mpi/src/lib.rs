@@ -58,7 +58,7 @@ mod world;
 /// What the C library is built on: the engine without the safe types above it. Not for users.
 #[doc(hidden)]
 pub mod raw {
-    pub use crate::engine::{Engine, Idle};
+    pub use crate::engine::{Engine, Idle, Unfinished};
     pub use crate::rails::Rail;
 }
 

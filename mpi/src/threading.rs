@@ -5,12 +5,13 @@
 //! whoever drives it next, so that nobody waits for a lock to start one, and every waiting thread drives the engine when
 //! it is free.
 
-use crate::engine::{Engine, Idle};
+use crate::engine::{Engine, Idle, Unfinished};
 use crate::message::Status;
 use crate::{Error, Result};
 use crossbeam_queue::SegQueue;
 use ironweave_btl::memory::RecvRegion;
-use ironweave_core::{Output, TaskId};
+use ironweave_coll::{Call, Memory, Reduction};
+use ironweave_core::{CommHandle, Output, TaskId};
 use ironweave_pml::ob1::{CommId, Mode, Payload, Source, Started, TagMatch};
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -108,6 +109,24 @@ pub trait Handle: Clone {
 
     /// Drives the engine until `done` has an answer.
     fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R>;
+
+    /// Runs a collective operation to its end.
+    fn collect(
+        &self,
+        comm: CommHandle,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<()> {
+        let mut collective = self.with(|engine| {
+            engine.listen();
+            Ok(engine.blocking_collective(comm, call, memory, reduction)?)
+        })?;
+        self.wait(|engine| {
+            let clock = engine.clock();
+            collective.poll(engine, clock).map(|ended| ended.map_err(Error::from))
+        })
+    }
 
     /// Drives the engine to the end of an operation of the core.
     fn complete(&self, task: TaskId) -> Result<Output> {
@@ -270,6 +289,23 @@ impl Handle for SingleHandle {
     #[inline(always)]
     fn wait<R>(&self, done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
         self.with(|engine| engine.wait(done))
+    }
+
+    #[inline]
+    fn collect(
+        &self,
+        comm: CommHandle,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<()> {
+        self.with(|engine| match engine.collect(comm, call, memory, reduction) {
+            Ok(()) => Ok(()),
+            Err(unfinished) => Err(match *unfinished {
+                Unfinished::Over(error) => error.into(),
+                Unfinished::GivenUp => Error::Fenced,
+            }),
+        })
     }
 }
 

@@ -55,6 +55,7 @@ patterns! {
     a_ring_of_pairs: 4 ["pingpairs"];
     pairs_are_not_disturbed: 5 ["undisturbed"];
     a_collective_is_interrupted: 4 ["err_coll"];
+    a_revoke_ends_collectives: 4 ["revoke_coll"];
     halves_are_insulated: 6 ["insulation"];
     nobody_speaks_to_the_dead: 4 ["unspoken"];
     two_sides_shrink_and_merge: 5 ["two_sides"];
@@ -118,7 +119,7 @@ fn communicators_are_made_by_all_or_by_none() {
     random(4, "creation", 30);
 }
 
-const COLLECTIVES: [&str; 19] = [
+const COLLECTIVES: [&str; 20] = [
     "barrier",
     "bcast",
     "gather",
@@ -138,6 +139,7 @@ const COLLECTIVES: [&str; 19] = [
     "nonblocking",
     "persistent",
     "neighbors",
+    "beside",
 ];
 
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over

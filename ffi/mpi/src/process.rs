@@ -5,7 +5,9 @@
 
 use crate::error::{Fail, Result, fail};
 use crate::{abi, comm, request};
-use ironweave::raw::{Engine, Idle};
+use ironweave::raw::{Engine, Idle, Unfinished};
+use ironweave_coll::{Call, Memory, Reduction};
+use ironweave_core::CommHandle;
 use ironweave_pml::ob1::{ReqId, Status};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -295,6 +297,48 @@ pub fn finish(request: ReqId, mut inside: Entered) -> Result<Status> {
         let ended = inside.engine.poll(request)?;
         Some(ended.map(|status| *status).map_err(Fail::from))
     })
+}
+
+/// Runs a collective operation to its end.
+///
+/// # Errors
+/// Those of the operation; in [`Unfinished::GivenUp`], those of [`wait`], which was given up then: messages may still use the
+/// operation's memory.
+#[inline]
+pub fn collect(
+    mut inside: Entered,
+    comm: CommHandle,
+    call: &Call,
+    memory: Memory,
+    reduction: Option<&Reduction>,
+) -> std::result::Result<(), Box<Unfinished>> {
+    if inside.lock.is_none() && inside.chores.is_empty() {
+        return inside.engine.collect(comm, call, memory, reduction);
+    }
+    collect_shared(inside, comm, call, memory, reduction)
+}
+
+#[cold]
+fn collect_shared(
+    mut inside: Entered,
+    comm: CommHandle,
+    call: &Call,
+    memory: Memory,
+    reduction: Option<&Reduction>,
+) -> std::result::Result<(), Box<Unfinished>> {
+    inside.engine.listen();
+    let begun = inside.engine.blocking_collective(comm, call, memory, reduction);
+    let mut collective = begun.map_err(|error| Box::new(Unfinished::Over(error)))?;
+    drop(inside);
+    let ended = wait(|inside| {
+        let clock = inside.engine.clock();
+        collective.poll(&mut inside.engine, clock).map(Ok)
+    });
+    match ended {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Box::new(Unfinished::Over(error))),
+        Err(_) => Err(Box::new(Unfinished::GivenUp)),
+    }
 }
 
 /// Joins the job. Once in a process's life.

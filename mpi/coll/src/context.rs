@@ -8,7 +8,7 @@ use crate::op::Reduction;
 use crate::place::Place;
 use crate::plan::plan;
 use crate::runner::Runner;
-use crate::tags::Tags;
+use crate::tags::{BLOCKING, Tags};
 use ironweave_pml::ob1::CommId;
 use std::sync::Arc;
 
@@ -126,20 +126,51 @@ impl Context {
     ///
     /// # Errors
     /// Everything that is wrong with the arguments: nothing was begun, and the call does not count in the order of calls.
-    #[inline]
     pub fn start(
         &mut self,
         call: &Call,
         memory: Memory,
         reduction: Option<&Reduction>,
     ) -> Result<Box<Operation>, CollError> {
-        let mut operation = self.operation(call)?;
-        if let Err(error) = operation.runner.start(memory, reduction, self.tags.call()) {
+        let tag = self.tags.call();
+        let operation = self.begin(call, memory, reduction, tag);
+        if operation.is_err() {
             self.tags.undo();
-            self.recycle(operation);
-            return Err(error);
         }
-        Ok(operation)
+        operation
+    }
+
+    /// As [`start`](Self::start), for a caller that blocks: until this operation is over at this process, it begins no other
+    /// one by this function. A call that blocks at one member does so at all.
+    ///
+    /// # Errors
+    /// As `start`.
+    #[inline(always)]
+    pub fn start_blocking(
+        &mut self,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<Box<Operation>, CollError> {
+        self.begin(call, memory, reduction, BLOCKING)
+    }
+
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+        tag: i32,
+    ) -> Result<Box<Operation>, CollError> {
+        let mut operation = self.operation(call)?;
+        match operation.runner.start(memory, reduction, tag) {
+            Ok(()) => Ok(operation),
+            Err(error) => {
+                self.recycle(operation);
+                Err(error)
+            }
+        }
     }
 
     /// Makes a persistent operation, inactive: start it with [`Operation::restart`].
@@ -164,15 +195,22 @@ impl Context {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn operation(&mut self, call: &Call) -> Result<Box<Operation>, CollError> {
+        match self.kept.pop_if(|kept| kept.call == *call) {
+            Some(last) => Ok(last),
+            None => self.earlier(call),
+        }
+    }
+
+    #[cold]
+    fn earlier(&mut self, call: &Call) -> Result<Box<Operation>, CollError> {
         match self.kept.iter().rposition(|kept| kept.call == *call) {
             Some(at) => Ok(self.kept.remove(at)),
             None => self.plan(call),
         }
     }
 
-    #[cold]
     fn plan(&self, call: &Call) -> Result<Box<Operation>, CollError> {
         let schedule = Arc::new(plan(call, &self.place, &self.config)?);
         let runner = Runner::new(schedule, self.comm, self.local);

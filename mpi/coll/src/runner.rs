@@ -5,13 +5,15 @@
 //! round, begins nothing more, and waits until *every* message it began is over; only then it reports, and lets go of the
 //! caller's memory (law 2; seed 000, "Internal request cleanup"). A send to a living process that itself left the
 //! operation is over when that process refuses it, which is what an interruption of the communicator's collectives does
-//! there: whoever reports an error to its user has to spread that interruption.
+//! there. So the owner spreads that interruption as soon as the run is [`failing`](Runner::failing): if all waited for their
+//! messages first, those who failed could wait for each other.
 #![allow(unsafe_code)] // lends parts of the run's memory to messages, as the checked schedule says
 
 use crate::CollError;
 use crate::memory::{Memory, Spaces};
 use crate::op::Reduction;
 use crate::schedule::{Schedule, Step, Target};
+use ironweave_btl::copy::pack;
 use ironweave_btl::{Btl, Peer};
 use ironweave_pml::ob1::{CommId, Mode, Ob1, Payload, PmlError, ReqId, Source, Started, TagMatch};
 use smallvec::SmallVec;
@@ -55,6 +57,22 @@ struct Open {
 }
 
 const SENT: usize = usize::MAX;
+
+/// Why a round's messages were not all begun. Behind one word, so that success stays in a register: what is read back from
+/// the stack right after a send may have to wait for the way to the receiver's cache.
+struct Stop {
+    /// The step that was not begun.
+    step: usize,
+    error: PmlError,
+    with: Target,
+}
+
+impl Stop {
+    #[cold]
+    fn new(step: usize, error: PmlError, with: Target) -> Box<Stop> {
+        Box::new(Stop { step, error, with })
+    }
+}
 
 /// Runs a schedule, once or any number of times.
 ///
@@ -133,7 +151,32 @@ impl Runner {
     }
 
     /// Moves the run on as far as it goes now. An idle runner is ready.
+    #[inline]
     pub fn poll<B: Btl>(&mut self, pml: &mut Ob1<B>) -> Poll {
+        if self.is_waiting(pml) { Poll::Pending } else { self.advance(pml) }
+    }
+
+    /// Why the run cannot succeed, while messages of it are still under way. They may wait for members that wait for others in
+    /// their turn: so the owner spreads the interruption now, not when all of them are over.
+    #[inline]
+    #[must_use]
+    pub fn failing(&self) -> Option<&CollError> {
+        match &self.state {
+            State::Failing(error) => Some(error),
+            State::Idle | State::Posting { .. } | State::Waiting { .. } => None,
+        }
+    }
+
+    /// Whether messages are under way and none of them is over: the usual answer, in few instructions.
+    #[inline]
+    fn is_waiting<B: Btl>(&self, pml: &Ob1<B>) -> bool {
+        matches!(self.state, State::Waiting { .. })
+            && !self.open.is_empty()
+            && !self.open.iter().any(|open| pml.is_complete(open.request))
+    }
+
+    #[inline(never)]
+    fn advance<B: Btl>(&mut self, pml: &mut Ob1<B>) -> Poll {
         loop {
             match self.state {
                 State::Idle => return Poll::Ready(Ok(())),
@@ -142,15 +185,23 @@ impl Runner {
                     return Poll::Ready(Ok(()));
                 }
                 State::Posting { round, step } => match self.post(pml, round, step) {
-                    Ok(()) => self.state = State::Waiting { round },
-                    Err((step, PmlError::Unresolved(peer), _)) => {
-                        self.state = State::Posting { round, step };
-                        return Poll::Resolve(peer);
+                    Ok(()) => {
+                        self.state = State::Waiting { round };
+                        // Nothing arrives before the engine is progressed; what came before is over.
+                        if self.is_waiting(pml) {
+                            return Poll::Pending;
+                        }
                     }
-                    Err((_, error, with)) => self.fail(pml, because(error, with)),
+                    Err(stop) => match *stop {
+                        Stop { step, error: PmlError::Unresolved(peer), .. } => {
+                            self.state = State::Posting { round, step };
+                            return Poll::Resolve(peer);
+                        }
+                        Stop { error, with, .. } => self.fail(pml, because(error, with)),
+                    },
                 },
                 State::Waiting { round } => match self.settle(pml) {
-                    Err(error) => self.fail(pml, error),
+                    Err(error) => self.fail(pml, *error),
                     Ok(()) if !self.open.is_empty() => return Poll::Pending,
                     Ok(()) => {
                         self.work(round);
@@ -199,36 +250,41 @@ impl Runner {
         pml: &mut Ob1<B>,
         round: usize,
         first: usize,
-    ) -> Result<(), (usize, PmlError, Target)> {
+    ) -> Result<(), Box<Stop>> {
         let steps = self.schedule.round(round);
         let (ours, sent, tag) = ([Some(self.comm), self.local], steps.sends.len(), self.tag);
-        let comm_of =
-            |with: Target| ours[usize::from(with.is_local())].ok_or(PmlError::InvalidComm);
+        let comm_of = |with: Target| ours[usize::from(with.is_local())];
         for (index, step) in steps.sends.iter().enumerate().skip(first) {
             let Step::Send { to, from } = *step else { continue };
+            let Some(comm) = comm_of(to) else {
+                return Err(Stop::new(index, PmlError::InvalidComm, to));
+            };
             // SAFETY: the messages of this round write nothing of `from`, by the check of the schedule, and local
             // work waits until the message is over.
-            let data = Payload::Contiguous(unsafe { self.spaces.outgoing(from) });
-            let started =
-                comm_of(to).and_then(|comm| pml.send(comm, Mode::Standard, &data, to.rank(), tag));
-            match started {
+            let data = unsafe { self.spaces.outgoing(from) };
+            // The usual short message; whatever else there is to say comes from `send`.
+            if let Ok(true) = pml.send_inline(comm, data.as_slice(), to.rank(), tag) {
+                continue;
+            }
+            match pml.send(comm, Mode::Standard, &Payload::Contiguous(data), to.rank(), tag) {
                 Ok(Started::Done) => {}
                 Ok(Started::Pending(request)) => {
                     self.open.push(Open { request, with: to, expected: SENT });
                 }
-                Err(error) => return Err((index, error, to)),
+                Err(error) => return Err(Stop::new(index, error, to)),
             }
         }
         for (index, step) in steps.recvs.iter().enumerate().skip(first.saturating_sub(sent)) {
             let Step::Recv { from, into } = *step else { continue };
+            let Some(comm) = comm_of(from) else {
+                return Err(Stop::new(sent + index, PmlError::InvalidComm, from));
+            };
             // SAFETY: no other message of this round uses `into`, and local work waits, as above.
             let region = unsafe { self.spaces.incoming(into) };
             let (source, matching) = (Source::Rank(from.rank()), TagMatch::Tag(tag));
-            let posted =
-                comm_of(from).and_then(|comm| pml.recv_into(comm, region, source, matching, true));
-            match posted {
+            match pml.recv_into(comm, region, source, matching, true) {
                 Ok(request) => self.open.push(Open { request, with: from, expected: into.len() }),
-                Err(error) => return Err((sent + index, error, from)),
+                Err(error) => return Err(Stop::new(sent + index, error, from)),
             }
         }
         Ok(())
@@ -236,7 +292,7 @@ impl Runner {
 
     /// Takes the messages that are over off the list; stops at one that failed.
     #[inline]
-    fn settle<B: Btl>(&mut self, pml: &mut Ob1<B>) -> Result<(), CollError> {
+    fn settle<B: Btl>(&mut self, pml: &mut Ob1<B>) -> Result<(), Box<CollError>> {
         let mut at = 0;
         while at < self.open.len() {
             let Open { request, with, expected } = self.open[at];
@@ -247,7 +303,7 @@ impl Runner {
             {
                 if let Err(error) = completion.result {
                     self.open.swap_remove(at);
-                    return Err(because(error, with));
+                    return Err(because(error, with).into());
                 }
                 completion.status.bytes
             } else {
@@ -256,7 +312,7 @@ impl Runner {
             };
             self.open.swap_remove(at);
             if got != expected && expected != SENT {
-                return Err(CollError::Mismatch { rank: with.rank(), expected, got });
+                return Err(Box::new(CollError::Mismatch { rank: with.rank(), expected, got }));
             }
         }
         Ok(())
@@ -270,7 +326,7 @@ impl Runner {
             match *step {
                 // SAFETY: no message is under way.
                 Step::Copy { from, into } => unsafe {
-                    self.spaces.local(from, into, |from, into| into.copy_from_slice(from));
+                    self.spaces.local(from, into, |from, into| pack(into, from));
                 },
                 Step::Reduce { from, into } => {
                     let Some(reduction) = &self.reduction else { continue };

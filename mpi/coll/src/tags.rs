@@ -3,7 +3,8 @@
 //! ```text
 //!      0 and up            users
 //!     -1 …  -15            reserved for the library's own exchanges outside of schedules (communicator creation)
-//!    -16 … -2^29 + 1       one for each collective call of a communicator, in the order of calls, in a circle
+//!    -16                   all blocking collective calls of a communicator
+//!    -17 … -2^29 + 1       one for each other collective call of a communicator, in the order of calls, in a circle
 //!    -2^29 … -3·2^28 + 1   one for each persistent collective, in the order of initialisations, in a circle
 //!  -3·2^28 … -2^30 + 1     partitioned point-to-point messages, by the user's tag ([`partitioned`])
 //!    -2^30 and down        FT_TAG_MAX: resilient (agreement, shrink)
@@ -11,10 +12,16 @@
 //! All members of a communicator call its collectives, and initialise its persistent ones, in the same order (MPI 5.0
 //! §6.14), so they count alike and messages of different operations never meet. A persistent operation keeps its tag,
 //! because different ones may be started in different orders (§6.13); its own starts follow each other.
+//!
+//! Blocking calls follow each other at each member, and match blocking calls only (§6.12). Each sends a prefix of what its peers
+//! receive, and everything that is sent is received, in the same order: so all of them share one tag (law 6), which costs the
+//! matcher nothing to find. A call that ends with an error is the last one: the communicator's collectives are over then.
 
 use ironweave_pml::ob1::{FT_TAG_MAX, PARTITIONED_TAG_MAX};
 
-const FIRST: i32 = -16;
+/// The tag of blocking calls.
+pub(crate) const BLOCKING: i32 = -16;
+const FIRST: i32 = BLOCKING - 1;
 const FIRST_PERSISTENT: i32 = FT_TAG_MAX / 2;
 
 /// The first tag of partitioned messages.
@@ -67,7 +74,7 @@ mod tests {
     #[test]
     fn tags_go_in_circles_of_their_own() {
         let mut tags = Tags::new();
-        assert_eq!((tags.call(), tags.call()), (-16, -17));
+        assert_eq!((tags.call(), tags.call()), (-17, -18));
         tags.next = FIRST_PERSISTENT + 1;
         assert_eq!(tags.call(), FIRST_PERSISTENT + 1);
         tags.undo();
@@ -80,7 +87,7 @@ mod tests {
             (tags.persistent(), tags.persistent()),
             (FIRST_PARTITIONED + 1, FIRST_PERSISTENT)
         );
-        let all = [FIRST, FIRST_PERSISTENT + 1, FIRST_PERSISTENT, FIRST_PARTITIONED + 1];
+        let all = [BLOCKING, FIRST, FIRST_PERSISTENT + 1, FIRST_PERSISTENT, FIRST_PARTITIONED + 1];
         assert!(all.into_iter().all(ironweave_pml::ob1::is_collective));
         for tag in [0, 1, i32::MAX, -FIRST_PARTITIONED] {
             let tag = partitioned(tag);

@@ -56,6 +56,8 @@ struct Plan {
     seed: u64,
     size: u32,
     cases: Vec<Case>,
+    /// Which of them block their callers.
+    blocking: Vec<bool>,
     /// Operations of a process that may be under way at a time.
     depth: usize,
     kills: Vec<(u64, u32)>,
@@ -68,7 +70,8 @@ impl Plan {
     fn of(seed: u64) -> Plan {
         let mut rng = SmallRng::seed_from_u64(seed);
         let size = rng.random_range(1..=12);
-        let cases = (0..rng.random_range(2..=8)).map(|_| Case::random(&mut rng, size)).collect();
+        let cases: Vec<Case> =
+            (0..rng.random_range(2..=8)).map(|_| Case::random(&mut rng, size)).collect();
         let victims = if seed.is_multiple_of(3) { 0 } else { rng.random_range(1..=3u32.min(size)) };
         let kills = (0..victims)
             .map(|_| (rng.random_range(0..400_000), rng.random_range(0..size)))
@@ -80,7 +83,9 @@ impl Plan {
         };
         let hosts = rng.random_bool(0.5).then(|| (0..size).map(|rank| rank / 3).collect());
         let config = Arc::new(util::random_config(&mut rng));
-        Plan { seed, size, cases, depth: rng.random_range(1..=3), kills, models, hosts, config }
+        let depth = rng.random_range(1..=3);
+        let blocking = cases.iter().map(|_| rng.random_bool(0.5)).collect();
+        Plan { seed, size, cases, blocking, depth, kills, models, hosts, config }
     }
 }
 
@@ -250,6 +255,8 @@ impl World {
             while process.open.len() < self.plan.depth
                 && process.next < self.plan.cases.len()
                 && !process.interrupted
+                // Whoever is blocked begins nothing; what it began before goes on.
+                && !process.open.iter().any(|open| self.plan.blocking[open.number])
             {
                 self.begin(process);
                 moved = true;
@@ -257,7 +264,15 @@ impl World {
             let mut at = 0;
             while at < process.open.len() {
                 match process.open[at].operation.runner().poll(&mut process.engine) {
-                    Poll::Pending => at += 1,
+                    Poll::Pending => {
+                        let failing = process.open[at].operation.runner().failing().is_some();
+                        if failing && !process.interrupted {
+                            Self::interrupt(process);
+                            self.tell(now, || News::Interrupted);
+                            moved = true;
+                        }
+                        at += 1;
+                    }
                     Poll::Resolve(peer) => {
                         let addresses = &self.addresses[peer.index()];
                         process
@@ -292,8 +307,11 @@ impl World {
         let reduction =
             Reduction::user(kind.extent(), kind == Kind::Numbers, Arc::new(kind.apply()));
         let reduction = reduction.expect("elements have bytes");
-        let operation =
-            process.context.start(call, lent, Some(&reduction)).expect("right arguments");
+        let operation = match self.plan.blocking[process.next] {
+            true => process.context.start_blocking(call, lent, Some(&reduction)),
+            false => process.context.start(call, lent, Some(&reduction)),
+        };
+        let operation = operation.expect("right arguments");
         process.open.push_back(Open { number: process.next, operation, memory });
         process.next += 1;
     }

@@ -7,7 +7,7 @@
 use crate::task::{Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
-use ironweave_coll::{Call, CollError, Memory, Operation, Poll, Reduction};
+use ironweave_coll::{Call, CollError, Context, Memory, Operation, Poll, Reduction};
 use ironweave_ft::Nanos;
 
 /// A collective operation under way. Poll it to its end; one that is dropped before keeps memory of the library's for
@@ -16,8 +16,10 @@ pub struct Collective {
     comm: CommHandle,
     operation: Option<Box<Operation>>,
     /// All messages are over; why it was interrupted is not known yet.
-    ended: Option<CollError>,
+    ended: Option<Box<CollError>>,
     persistent: bool,
+    /// It cannot succeed, and the other members are told.
+    told: bool,
 }
 
 impl<B: Btl> Core<B> {
@@ -27,7 +29,6 @@ impl<B: Btl> Core<B> {
     /// # Errors
     /// What is wrong with the arguments ([`CoreError::Collective`]): nothing was begun. [`CoreError::ProcFailed`],
     /// [`CoreError::Interrupted`], [`CoreError::Revoked`] when collectives of this communicator are over.
-    #[inline]
     pub fn collective(
         &mut self,
         comm: CommHandle,
@@ -35,14 +36,44 @@ impl<B: Btl> Core<B> {
         memory: Memory,
         reduction: Option<&Reduction>,
     ) -> Result<Collective, CoreError> {
+        self.begin(comm, |there| there.start(call, memory, reduction))
+    }
+
+    /// As [`collective`](Core::collective), for a caller that blocks: until this one is over here, it begins no other one
+    /// by this function. What blocks at one member does so at all.
+    ///
+    /// # Errors
+    /// As `collective`.
+    #[inline(always)]
+    pub fn blocking_collective(
+        &mut self,
+        comm: CommHandle,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<Collective, CoreError> {
+        self.begin(comm, |there| there.start_blocking(call, memory, reduction))
+    }
+
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        comm: CommHandle,
+        start: impl FnOnce(&mut Context) -> Result<Box<Operation>, CollError>,
+    ) -> Result<Collective, CoreError> {
         let there = self.comms.get_mut(comm)?;
-        if let Some(error) = there.interruption.error() {
-            return Err(error);
+        if there.interruption.any() {
+            return Err(there.interruption.error().unwrap_or(CoreError::Interrupted));
         }
-        let operation = there.collectives.start(call, memory, reduction);
-        let operation = Some(operation.map_err(CoreError::Collective)?);
+        let operation = start(&mut there.collectives).map_err(CoreError::Collective)?;
         there.users += 1;
-        Ok(Collective { comm, operation, ended: None, persistent: false })
+        Ok(Collective {
+            comm,
+            operation: Some(operation),
+            ended: None,
+            persistent: false,
+            told: false,
+        })
     }
 
     /// As [`collective`](Core::collective), as a task.
@@ -74,7 +105,7 @@ impl<B: Btl> Core<B> {
     ) -> Result<Collective, CoreError> {
         let there = self.comms.get_mut(comm)?;
         let operation = Some(there.collectives.init(call).map_err(CoreError::Collective)?);
-        Ok(Collective { comm, operation, ended: None, persistent: true })
+        Ok(Collective { comm, operation, ended: None, persistent: true, told: false })
     }
 }
 
@@ -115,7 +146,12 @@ impl Collective {
         if self.ended.is_none() {
             let Some(operation) = &mut self.operation else { return Some(Ok(())) };
             match operation.runner().poll(&mut core.pml) {
-                Poll::Pending => return None,
+                Poll::Pending => {
+                    if operation.runner().failing().is_some() && !self.told {
+                        self.tell(core, now());
+                    }
+                    return None;
+                }
                 Poll::Ready(Ok(())) => {
                     self.leave(core);
                     return Some(Ok(()));
@@ -124,16 +160,26 @@ impl Collective {
                     core.want(peer);
                     return None;
                 }
-                Poll::Ready(Err(error)) => self.ended = Some(error),
+                Poll::Ready(Err(error)) => self.ended = Some(error.into()),
             }
         }
         self.explain(core, now())
     }
 
+    /// It cannot succeed any more. What it still waits for may depend on the others' knowing.
+    #[cold]
+    fn tell<B: Btl>(&mut self, core: &mut Core<B>, now: Nanos) {
+        self.told = true;
+        let Some(operation) = &mut self.operation else { return };
+        if let Some(error) = operation.runner().failing().cloned() {
+            core.give_up(self.comm, &error, now);
+        }
+    }
+
     #[cold]
     fn explain<B: Btl>(&mut self, core: &mut Core<B>, now: Nanos) -> Option<Result<(), CoreError>> {
-        let error = core.give_up(self.comm, self.ended.as_ref()?, now)?;
-        self.ended = None;
+        let error = core.give_up(self.comm, self.ended.as_deref()?, now)?;
+        (self.ended, self.told) = (None, false);
         self.leave(core);
         Some(Err(error))
     }

@@ -39,6 +39,12 @@ pub(crate) enum Interruption {
 }
 
 impl Interruption {
+    /// Whether anything is.
+    #[inline]
+    pub const fn any(&self) -> bool {
+        !matches!(self, Interruption::Nothing)
+    }
+
     /// The error of a collective operation.
     pub fn error(&self) -> Option<CoreError> {
         match self {
@@ -190,14 +196,21 @@ impl Table {
         self.slots[slot].as_deref().ok_or(CoreError::NoSuchComm)
     }
 
+    #[inline]
     pub fn get_mut(&mut self, handle: CommHandle) -> Result<&mut Communicator, CoreError> {
-        self.get(handle)?;
-        self.any_mut(handle)
+        match self.any_mut(handle) {
+            Ok(comm) if !comm.freeing => Ok(comm),
+            _ => Err(CoreError::NoSuchComm),
+        }
     }
 
+    #[inline]
     pub fn any_mut(&mut self, handle: CommHandle) -> Result<&mut Communicator, CoreError> {
-        self.any(handle)?;
-        self.slots[handle.slot as usize].as_deref_mut().ok_or(CoreError::NoSuchComm)
+        let slot = handle.slot as usize;
+        if self.generations.get(slot) != Some(&handle.generation) {
+            return Err(CoreError::NoSuchComm);
+        }
+        self.slots[slot].as_deref_mut().ok_or(CoreError::NoSuchComm)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (CommHandle, &Communicator)> {

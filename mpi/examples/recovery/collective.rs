@@ -255,6 +255,32 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
             })??;
             assert_eq!(from_left, given((me + n - 1) % n, round, 0, length));
         }
+        // Blocking ones of the same lengths while others, begun before, are under way: none takes what is another's.
+        "beside" => {
+            let (mut early, mut parts) = (vec![0; length], vec![0; length * ranks]);
+            let (mut sum, mut data) = (vec![0; length], vec![0; length]);
+            let out = given(me, round, 0, length * ranks);
+            let other = given(me, round + 1000, 0, length);
+            comm.scope(|scope| {
+                let summing = scope.iallreduce(&mine, &mut early, Op::SUM)?;
+                let mut dealing = scope.ialltoall(&out, &mut parts)?;
+                comm.allreduce(&other, &mut sum, Op::SUM)?;
+                dealing.test()?;
+                comm.barrier()?;
+                if at_root {
+                    data.copy_from_slice(&other);
+                }
+                comm.bcast(&mut data, root)?;
+                dealing.finish()?;
+                summing.finish().map(drop)
+            })??;
+            assert_eq!(early, total(0..n, round, 0, length));
+            assert_eq!(sum, total(0..n, round + 1000, 0, length));
+            assert_eq!(data, given(root, round + 1000, 0, length));
+            let place = me as usize * length;
+            let expected = (0..n).flat_map(|rank| given(rank, round, place, length));
+            assert_eq!(parts, expected.collect::<Vec<_>>());
+        }
         other => panic!("there is no collective {other:?}"),
     }
     Ok(())

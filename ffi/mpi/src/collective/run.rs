@@ -5,6 +5,7 @@ use crate::prelude::*;
 use crate::process::Inside;
 use crate::request::{self, After, Ended, Operation, Request};
 use crate::{comm, comm::Comm};
+use ironweave::raw::Unfinished;
 use ironweave_coll::{Call, Memory, Reduction};
 use ironweave_core::Collective;
 
@@ -44,30 +45,27 @@ pub fn blocking(
 ) -> Result<()> {
     process::check()?;
     let there = comm::get(comm)?;
-    let mut prepared = prepare(there)?;
-    let mut collective = {
-        let mut inside = process::enter()?;
-        inside.engine.listen();
-        // SAFETY: the wait below ends only when no message of it is under way.
-        let memory = unsafe { prepared.memory() };
-        inside.engine.collective(there.core, &prepared.call, memory, prepared.reduction.as_ref())?
-    };
-    let mut over = false;
-    let ended = process::wait(|inside| {
-        let clock = inside.engine.clock();
-        let ended = collective.poll(&mut inside.engine, clock)?;
-        over = true;
-        Some(ended.map_err(Fail::from))
-    });
-    if !over {
-        // The wait was given up: this process was excluded, or the library is broken. Messages may still use the memory (law 2).
-        std::mem::forget(prepared);
-        return ended;
+    let mut prepared = prepare(there);
+    // Used where it was made: words that were just written piece by piece are slow to move.
+    let Ok(ready) = &mut prepared else { return prepared.map(drop) };
+    let inside = process::enter()?;
+    // SAFETY: `collect` ends only when no message of it is under way, or says so.
+    let memory = unsafe { ready.memory() };
+    let reduction = ready.reduction.as_ref();
+    match process::collect(inside, there.core, &ready.call, memory, reduction) {
+        Ok(()) => {
+            ready.land();
+            Ok(())
+        }
+        Err(unfinished) => match *unfinished {
+            Unfinished::Over(error) => Err(error.into()),
+            Unfinished::GivenUp => {
+                std::mem::forget(prepared); // messages may still use the memory (law 2)
+                process::check()?;
+                Err(ironweave::Error::Fenced.into())
+            }
+        },
     }
-    if ended.is_ok() {
-        prepared.land();
-    }
-    ended
 }
 
 /// Begins, and gives a request.

@@ -41,11 +41,17 @@ impl Piece {
     }
 }
 
-/// The blocks of one side.
+/// The blocks of one side: mostly one piece of the user's memory.
 #[derive(Debug)]
 pub struct Side {
     start: *mut u8,
     len: usize,
+    parts: Option<Box<Parts>>,
+}
+
+/// What a side of several blocks, or of blocks with gaps, has beside.
+#[derive(Debug)]
+struct Parts {
     blocks: Vec<Block>,
     staged: Option<Staged>,
 }
@@ -76,7 +82,7 @@ unsafe impl Send for Side {}
 impl Side {
     /// Nothing.
     pub fn nothing() -> Side {
-        Side { start: std::ptr::null_mut(), len: 0, blocks: Vec::new(), staged: None }
+        Side { start: std::ptr::null_mut(), len: 0, parts: None }
     }
 
     /// So many bytes of the user's, as they are.
@@ -90,7 +96,7 @@ impl Side {
         if len > 0 && start.is_null() {
             return Err(null());
         }
-        Ok(Side { start, len, blocks: Vec::new(), staged: None })
+        Ok(Side { start, len, parts: None })
     }
 
     /// One block to send.
@@ -120,15 +126,13 @@ impl Side {
     unsafe fn single(piece: Piece, pack: bool) -> Result<Side> {
         let Some((offset, len)) = data::piece(piece.count, piece.datatype)? else {
             // SAFETY: this function's contract.
-            let mut side = unsafe { Side::stage(vec![piece], pack)? };
-            side.blocks.clear();
-            return Ok(side);
+            return unsafe { Side::stage(vec![piece], pack) };
         };
         if len > 0 && piece.at.is_null() && data::predefined_size(piece.datatype).is_some() {
             return Err(null());
         }
         let start = piece.at.cast::<u8>().wrapping_offset(offset);
-        Ok(Side { start, len, blocks: Vec::new(), staged: None })
+        Ok(Side { start, len, parts: None })
     }
 
     /// Several blocks; with `pack`, what is in them matters.
@@ -157,7 +161,8 @@ impl Side {
         let blocks = dense.iter().map(block).collect();
         // An address of the user's memory, from the addresses given.
         let start = std::ptr::with_exposed_provenance_mut(start);
-        Ok(Side { start, len: end - start.addr(), blocks, staged: None })
+        let parts = Some(Box::new(Parts { blocks, staged: None }));
+        Ok(Side { start, len: end - start.addr(), parts })
     }
 
     unsafe fn stage(pieces: Vec<Piece>, pack: bool) -> Result<Side> {
@@ -177,12 +182,14 @@ impl Side {
         staged.pack();
         let blocks = staged.home.iter().map(|(_, _, block)| *block).collect();
         let (start, len) = (staged.bytes.as_mut_ptr(), staged.bytes.len());
-        Ok(Side { start, len, blocks, staged: Some(staged) })
+        Ok(Side { start, len, parts: Some(Box::new(Parts { blocks, staged: Some(staged) })) })
     }
 
     /// Another run begins: what is in the user's blocks is taken again.
     pub fn refresh(&mut self) {
-        if let Some(staged) = &mut self.staged {
+        if let Some(parts) = &mut self.parts
+            && let Some(staged) = &mut parts.staged
+        {
             staged.pack();
             self.start = staged.bytes.as_mut_ptr();
         }
@@ -195,7 +202,7 @@ impl Side {
 
     /// Where its blocks are, in bytes.
     pub fn blocks(&self) -> std::sync::Arc<[Block]> {
-        self.blocks.as_slice().into()
+        self.parts.as_ref().map_or(&[][..], |parts| &parts.blocks).into()
     }
 
     /// Lends it to a run that sends from it.
@@ -217,8 +224,10 @@ impl Side {
     }
 
     /// The run is over: what came goes home.
+    #[inline]
     pub fn land(&mut self) {
-        let Some(Staged { bytes, home, .. }) = &mut self.staged else { return };
+        let Some(parts) = &mut self.parts else { return };
+        let Some(Staged { bytes, home, .. }) = &mut parts.staged else { return };
         for (_, buffer, Block { offset, len }) in home {
             buffer.unpack(0, &bytes[*offset..*offset + *len]);
         }

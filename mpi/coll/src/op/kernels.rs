@@ -2,8 +2,16 @@
 //!
 //! Operands are arrays of bytes, read and written by value, so alignment does not matter. That the operation is
 //! legal for the type was checked before; what is not legal leaves `into` as it is.
+//!
+//! The same loops are compiled twice, the second time for processors with AVX2. Both give the same bits: nothing is
+//! contracted or reordered.
+#![allow(unsafe_code)] // calls the second ones, once the processor is known to have what they need
 
 use super::{Op, Type};
+
+/// From this many bytes on wide registers are worth asking for.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const WIDE_FROM: usize = 256;
 
 /// `into[i] = f(from[i], into[i])` for elements of `N` bytes.
 #[inline(always)]
@@ -25,6 +33,22 @@ macro_rules! values {
 }
 
 pub(super) fn apply(op: Op, ty: Type, from: &[u8], into: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if from.len() >= WIDE_FROM && is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has it.
+        return unsafe { apply_wide(op, ty, from, into) };
+    }
+    loops(op, ty, from, into);
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "avx2")]
+fn apply_wide(op: Op, ty: Type, from: &[u8], into: &mut [u8]) {
+    loops(op, ty, from, into);
+}
+
+#[inline(always)]
+fn loops(op: Op, ty: Type, from: &[u8], into: &mut [u8]) {
     match op {
         Op::Replace => into.copy_from_slice(from),
         Op::NoOp => {}
@@ -53,6 +77,7 @@ pub(super) fn apply(op: Op, ty: Type, from: &[u8], into: &mut [u8]) {
 
 macro_rules! integers {
     ($($name:ident: $ty:ty,)+) => { $(
+        #[inline(always)]
         fn $name(op: Op, from: &[u8], into: &mut [u8]) {
             match op {
                 Op::Sum => values!($ty, from, into, |a, b| a.wrapping_add(b)),
@@ -78,6 +103,7 @@ integers! {
 
 macro_rules! floats {
     ($($name:ident: $ty:ty,)+) => { $(
+        #[inline(always)]
         fn $name(op: Op, from: &[u8], into: &mut [u8]) {
             match op {
                 Op::Sum => values!($ty, from, into, |a, b| a + b),
@@ -95,6 +121,7 @@ floats! { float_f32: f32, float_f64: f64, }
 
 macro_rules! complexes {
     ($($name:ident: $ty:ty, $size:literal,)+) => { $(
+        #[inline(always)]
         fn $name(op: Op, from: &[u8], into: &mut [u8]) {
             const HALF: usize = $size / 2;
             fn split(bytes: [u8; $size]) -> ($ty, $ty) {
@@ -126,6 +153,7 @@ complexes! { complex_f32: f32, 8, complex_f64: f64, 16, }
 /// Pairs of a value and an `int` index, laid out as C does: the index at a multiple of 4, padding at the end.
 macro_rules! pairs {
     ($($name:ident: $ty:ty, $extent:literal, $index:literal,)+) => { $(
+        #[inline(always)]
         fn $name(op: Op, from: &[u8], into: &mut [u8]) {
             const VALUE: usize = size_of::<$ty>();
             fn split(bytes: &[u8; $extent]) -> ($ty, i32) {
@@ -167,7 +195,7 @@ mod tests {
             let f: fn($t, $t) -> $t = $f;
             let value =
                 |i: usize| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(40) % 97;
-            for count in [0usize, 1, 3, 8, 17, 64, 131] {
+            for count in [0usize, 1, 3, 8, 17, 64, 131, 700] {
                 for shift in [0, 1, 3] {
                     let a: Vec<$t> = (0..count).map(|i| value(i) as u8 as $t).collect();
                     let b: Vec<$t> = (0..count).map(|i| value(i + 777) as u8 as $t).collect();
