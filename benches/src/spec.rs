@@ -29,6 +29,10 @@ pub enum Test {
     Allreduce,
     /// A block from each rank to each, µs.
     Alltoall,
+    /// What a non-blocking broadcast adds to 20 µs of computation, µs.
+    Ibcast,
+    /// What a non-blocking sum adds to 20 µs of computation, µs.
+    Iallreduce,
     /// Ping-pong of ranks 0 and 1 with strided memory, one-way µs.
     Vector,
     /// From the start of the launcher to the end of the first barrier, ms.
@@ -39,7 +43,7 @@ pub enum Test {
 
 impl Test {
     /// All tests, in the order of `LOOPS.md`.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Latency,
         Self::MultiLat,
         Self::Bw,
@@ -50,6 +54,8 @@ impl Test {
         Self::Bcast,
         Self::Allreduce,
         Self::Alltoall,
+        Self::Ibcast,
+        Self::Iallreduce,
         Self::Vector,
         Self::Startup,
         Self::Memory,
@@ -73,6 +79,8 @@ impl Test {
             Self::Bcast => "bcast",
             Self::Allreduce => "allreduce",
             Self::Alltoall => "alltoall",
+            Self::Ibcast => "ibcast",
+            Self::Iallreduce => "iallreduce",
             Self::Vector => "vector",
             Self::Startup => "startup",
             Self::Memory => "memory",
@@ -85,6 +93,7 @@ impl Test {
         match self {
             Self::Latency | Self::MultiLat | Self::Exchange => "us",
             Self::Barrier | Self::Bcast | Self::Allreduce | Self::Alltoall | Self::Vector => "us",
+            Self::Ibcast | Self::Iallreduce => "us",
             Self::Startup => "ms",
             Self::Memory => "MiB",
             Self::Bw | Self::Bibw => "MB/s",
@@ -204,8 +213,8 @@ impl Spec {
             Test::MbwMr => pairs * window as u64,
             Test::Exchange => 2 * ranks as u64,
             Test::Barrier | Test::Startup | Test::Memory => 0,
-            Test::Bcast => ranks as u64 - 1,
-            Test::Allreduce => ranks as u64,
+            Test::Bcast | Test::Ibcast => ranks as u64 - 1,
+            Test::Allreduce | Test::Iallreduce => ranks as u64,
             Test::Alltoall => ranks as u64 * (ranks as u64 - 1),
             Test::Vector => 2,
         };

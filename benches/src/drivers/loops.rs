@@ -71,7 +71,7 @@ pub fn block(comm: &Comm, spec: Spec, buffers: &mut Buffers) -> Result<f64> {
         }
         // Programs refuse these earlier.
         Test::Barrier | Test::Bcast | Test::Allreduce | Test::Alltoall | Test::Vector => no_twin(),
-        Test::Startup | Test::Memory => no_twin(),
+        Test::Ibcast | Test::Iallreduce | Test::Startup | Test::Memory => no_twin(),
     }
 }
 

@@ -231,6 +231,16 @@ pub const PROGRAMS: &[Program] = &[
     program("openmpi-sm", Family::OpenMpi, Suite::Start2, SM, &[]),
     program("mpich", Family::Mpich, Suite::Start2, &[], &[]),
     program("intel", Family::Intel, Suite::Start2, &[], &[("I_MPI_FABRICS", "shm")]),
+    program("ours", Family::Ours, Suite::Start8, &["--mca", "btl", "shm,self"], &[]),
+    program("openmpi-sm", Family::OpenMpi, Suite::Start8, SM, &[]),
+    program("mpich", Family::Mpich, Suite::Start8, &[], &[("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")]),
+    program(
+        "intel-yield",
+        Family::Intel,
+        Suite::Start8,
+        &[],
+        &[("I_MPI_FABRICS", "shm"), ("I_MPI_PIN", "1"), ("I_MPI_THREAD_YIELD", "2")],
+    ),
     program("ours", Family::Ours, Suite::Start16, &["--mca", "btl", "shm,self"], &[]),
     program("openmpi-sm", Family::OpenMpi, Suite::Start16, SM, &[]),
     program("mpich", Family::Mpich, Suite::Start16, &[], &[("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")]),
@@ -418,7 +428,7 @@ mod tests {
     use crate::rows::Suite;
     use std::collections::HashSet;
 
-    const SUITES: [Suite; 8] = [
+    const SUITES: [Suite; 9] = [
         Suite::Shm,
         Suite::Tcp,
         Suite::Ofi,
@@ -426,6 +436,7 @@ mod tests {
         Suite::Abi,
         Suite::AbiFour,
         Suite::Start2,
+        Suite::Start8,
         Suite::Start16,
     ];
 

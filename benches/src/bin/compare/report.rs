@@ -196,6 +196,7 @@ fn suite_name(suite: Suite) -> &'static str {
         Suite::Abi => "C, shm, 2 ranks",
         Suite::AbiFour => "C, shm, 4 ranks",
         Suite::Start2 => "start, 2 ranks",
+        Suite::Start8 => "start, 8 ranks",
         Suite::Start16 => "start, 16 ranks",
     }
 }
@@ -211,6 +212,7 @@ pub fn full_name(program: &Program) -> String {
         Suite::Abi => "abi",
         Suite::AbiFour => "abi4",
         Suite::Start2 => "start2",
+        Suite::Start8 => "start8",
         Suite::Start16 => "start16",
     };
     let kind = if program.family == Family::Ours { "ours" } else { program.name };

@@ -21,6 +21,8 @@ pub enum Suite {
     AbiFour,
     /// The start of two ranks, through C.
     Start2,
+    /// The start of 8 ranks, through C.
+    Start8,
     /// The start of 16 ranks, through C.
     Start16,
 }
@@ -30,13 +32,14 @@ impl Suite {
         match self {
             Self::Shm | Self::Tcp | Self::Ofi | Self::OfiBare | Self::Abi | Self::Start2 => 2,
             Self::Four | Self::AbiFour => 4,
+            Self::Start8 => 8,
             Self::Start16 => 16,
         }
     }
 
     /// Whether ours runs the C program, too.
     pub fn is_c(self) -> bool {
-        matches!(self, Self::Abi | Self::AbiFour | Self::Start2 | Self::Start16)
+        matches!(self, Self::Abi | Self::AbiFour) || self.is_start()
     }
 
     /// Whether there may be more ranks than cores.
@@ -46,7 +49,7 @@ impl Suite {
 
     /// Whether it is about starting: one figure a launch, whatever the cores are.
     pub fn is_start(self) -> bool {
-        matches!(self, Self::Start2 | Self::Start16)
+        matches!(self, Self::Start2 | Self::Start8 | Self::Start16)
     }
 }
 
@@ -137,11 +140,16 @@ pub const ROWS: &[Row] = &[
     row("abi_allreduce_64KiB", Suite::Abi, Test::Allreduce, 64 << 10, 300, Goal::AtMost(1.0)),
     row("abi_alltoall_8B", Suite::Abi, Test::Alltoall, 8, 8000, Goal::AtMost(1.0)),
     row("abi_alltoall_64KiB", Suite::Abi, Test::Alltoall, 64 << 10, 300, Goal::AtMost(1.0)),
+    row("abi_ibcast_64KiB", Suite::Abi, Test::Ibcast, 64 << 10, 200, Goal::AtMost(1.0)),
+    row("abi_iallreduce_8B", Suite::Abi, Test::Iallreduce, 8, 400, Goal::AtMost(1.0)),
+    row("abi_iallreduce_64KiB", Suite::Abi, Test::Iallreduce, 64 << 10, 200, Goal::AtMost(1.0)),
     row("abi_vector_64KiB", Suite::Abi, Test::Vector, 64 << 10, 300, Goal::AtMost(1.0)),
     row("abi4_barrier", Suite::AbiFour, Test::Barrier, 0, 400, Goal::AtMost(1.0)),
     row("abi4_allreduce_8B", Suite::AbiFour, Test::Allreduce, 8, 400, Goal::AtMost(1.0)),
     row("start2", Suite::Start2, Test::Startup, 0, 1, Goal::AtMost(1.0)),
     row("memory2", Suite::Start2, Test::Memory, 0, 1, Goal::AtMost(1.0)),
+    row("start8", Suite::Start8, Test::Startup, 0, 1, Goal::AtMost(1.0)),
+    row("memory8", Suite::Start8, Test::Memory, 0, 1, Goal::AtMost(1.0)),
     row("start16", Suite::Start16, Test::Startup, 0, 1, Goal::AtMost(1.0)),
     row("memory16", Suite::Start16, Test::Memory, 0, 1, Goal::AtMost(1.0)),
 ];
