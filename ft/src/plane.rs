@@ -155,8 +155,8 @@ impl Outbox {
 
 /// The control plane of one process.
 ///
-/// Four kinds of methods. What happened: [`failed`](Self::failed), [`failed_from`](Self::failed_from), [`receive`](Self::receive), [`tick`](Self::tick). What
-/// the program wants: [`add_comm`](Self::add_comm), [`free_comm`](Self::free_comm), [`revoke`](Self::revoke),
+/// Four kinds of methods. What happened: [`failed`](Self::failed), [`failed_from`](Self::failed_from),
+/// [`receive`](Self::receive), [`tick`](Self::tick). What the program wants: [`add_comm`](Self::add_comm), [`free_comm`](Self::free_comm), [`revoke`](Self::revoke),
 /// [`agree`](Self::agree). What is to be done: [`poll_effect`](Self::poll_effect), to be called until it gives `None` after
 /// any of the others, and [`next_deadline`](Self::next_deadline). And questions.
 ///
@@ -185,6 +185,7 @@ impl Outbox {
 ///             match effect {
 ///                 Effect::Send { to: 3, .. } => {}
 ///                 Effect::Send { to, bytes } => planes[to as usize].receive(me as u32, &bytes, 0),
+///                 Effect::Failed { processes, source } => planes[me].failed_from(&processes, source, 0),
 ///                 Effect::Decided(value) => decided.push((value.flag, value.failed.as_slice().to_vec())),
 ///                 _ => {}
 ///             }

@@ -27,7 +27,7 @@ struct Options {
     /// Do not probe the cores.
     #[arg(long)]
     no_probe: bool,
-    /// TEST:SIZE[xITERS][,…]
+    /// `TEST:SIZE[xITERS][,…]`
     #[arg(required = true)]
     specs: Vec<String>,
 }
