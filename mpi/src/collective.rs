@@ -45,7 +45,7 @@ impl<T: Threading> Comm<T> {
     /// Returns when every member has called it (`MPI_Barrier`).
     ///
     /// # Errors
-    /// [`Error::ProcFailed`], [`Error::Revoked`], as of all collectives.
+    /// [`Error::ProcFailed`](crate::Error::ProcFailed), [`Error::Revoked`](crate::Error::Revoked), as of all collectives.
     pub fn barrier(&self) -> Result<()> {
         self.collective(&Call::Barrier, &[], &mut [], None)
     }
@@ -53,7 +53,7 @@ impl<T: Threading> Comm<T> {
     /// Gives `root`'s data to everybody (`MPI_Bcast`). All buffers are of the same length.
     ///
     /// # Errors
-    /// As [`barrier`](Self::barrier); [`Error::Argument`] for wrong arguments, as of all collectives.
+    /// As [`barrier`](Self::barrier); [`Error::Argument`](crate::Error::Argument) for wrong arguments, as of all collectives.
     pub fn bcast<E: ElementMut>(&self, data: &mut [E], root: u32) -> Result<()> {
         self.collective(&calls::bcast(data, root), &[], data.as_mut_bytes(), None)
     }
