@@ -27,8 +27,8 @@ const ADDRESSES: &str = "btl";
 /// Time between two attempts to connect a lost rail again.
 const HEAL: Duration = Duration::from_millis(50);
 
-/// The slices of a core that a process asks for: what it computes is not slowed down by it, but when it wakes up, or is to
-/// end, it need not wait for the slice of another that computes.
+/// The slices of a core that a process asks for: when it wakes up, or is to end, it need not wait for the slice of another that
+/// computes. What short slices cost exchanges of more ranks than cores was not measured by itself.
 const SLICE: Duration = Duration::from_micros(100);
 /// A core that was offered and came back later than this is in the hands of somebody who computes.
 const HOGGED: Duration = Duration::from_millis(1);

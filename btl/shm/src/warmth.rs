@@ -7,8 +7,8 @@
 //! Measured (64 receives of 1 MiB under way, two Zen 4 cores): 20 GB/s through the cache, 25 past it.
 //!
 //! What was filled a moment ago is hot: then nothing but fetching the lines from the writer's cache takes time, and asking
-//! for them ahead saves some of it. Measured, latency between near cores: 64 KiB 2.67 to 2.56 µs, 1 MiB 0 to 2 % less; at
-//! 4 MiB, where nothing is hot, it would cost 15 %. What the writer stored past its cache is never worth asking for ahead.
+//! for them ahead saves some of it. Measured, latency between near cores, in turns: 64 KiB 1 to 4 % less in four runs, 1 MiB
+//! within the noise; at 4 MiB, where nothing is hot, it would cost 15 %. What the writer stored past its cache is never worth asking for ahead.
 //!
 //! Only a guess, and only about speed: bytes end up in the same place either way.
 
