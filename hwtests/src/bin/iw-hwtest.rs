@@ -41,6 +41,8 @@ const IWARP: &[&str] = &[
     "sleeps_and_wakes",
     "turns_strangers_away",
 ];
+/// Machines for one piece when the guest's kernel panics: what panics three times is no accident of the emulation.
+const MACHINES: u32 = 3;
 /// What of the suite runs once more over IPv6, with `--long`.
 const IPV6: &[&str] =
     &["comes_back_after_invalidation", "delivers_exactly_once_in_order", "moves_registered_memory"];
@@ -137,7 +139,9 @@ fn main() -> ExitCode {
             let mut task = Task::new(command);
             task.limit = Duration::from_secs(arguments.limit);
             task.environment.push((PROGRAMS.into(), programs.display().to_string()));
-            match Machine::prepare().and_then(|machine| machine.run(&task, heard.clone())) {
+            let machine = Machine::prepare();
+            match machine.and_then(|machine| in_machines(&heard, |heard| machine.run(&task, heard)))
+            {
                 Ok(ended) => ended,
                 Err(VmError::Unavailable(why)) => {
                     println!("SKIP hwtests: no virtual machine here: {why}");
@@ -156,6 +160,27 @@ fn main() -> ExitCode {
     let (passed, failed) = heard.counts();
     println!("iw-hwtest: {passed} passed, {failed} failed, status {status}");
     if status == 0 && failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a piece, and again when the kernel of its machine panics, in [`MACHINES`] at most: every such death is told with
+/// its console, and nothing that was heard before it counts.
+fn in_machines(
+    heard: &Heard,
+    mut run: impl FnMut(Heard) -> Result<i32, VmError>,
+) -> Result<i32, VmError> {
+    let before = heard.length();
+    for nth in 1..MACHINES {
+        match run(heard.clone()) {
+            Err(VmError::Panicked(console)) => {
+                println!(
+                    "{console}\nNOTE hwtests: the kernel of machine {nth} of at most {MACHINES} panicked: its tests begin again"
+                );
+                heard.forget(before);
+            }
+            ended => return ended,
+        }
+    }
+    run(heard.clone())
 }
 
 fn fail(why: &str) -> ExitCode {
@@ -246,6 +271,17 @@ fn here(
 struct Heard(Arc<Mutex<Vec<u8>>>);
 
 impl Heard {
+    fn length(&self) -> usize {
+        self.0.lock().map_or(0, |bytes| bytes.len())
+    }
+
+    /// Drops all but the first `length` bytes.
+    fn forget(&self, length: usize) {
+        if let Ok(mut bytes) = self.0.lock() {
+            bytes.truncate(length);
+        }
+    }
+
     fn counts(&self) -> (u64, u64) {
         let bytes = self.0.lock().map(|bytes| bytes.clone()).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -270,5 +306,50 @@ impl Write for Heard {
 
     fn flush(&mut self) -> io::Result<()> {
         io::stdout().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panicked() -> VmError {
+        VmError::Panicked(String::from("Kernel panic - not syncing: test"))
+    }
+
+    #[test]
+    fn a_panic_of_the_guests_kernel_begins_the_piece_again_and_counts_nothing() {
+        let heard = Heard::default();
+        heard.clone().write_all(b"test result: ok. 5 passed; 0 failed;\n").unwrap();
+        let mut runs = 0;
+        let ended = in_machines(&heard, |mut heard| {
+            runs += 1;
+            heard.write_all(b"test result: ok. 2 passed; 1 failed;\n").unwrap();
+            if runs == 1 { Err(panicked()) } else { Ok(7) }
+        });
+        assert_eq!(ended.unwrap(), 7);
+        assert_eq!((runs, heard.counts()), (2, (7, 1)));
+    }
+
+    #[test]
+    fn a_kernel_that_always_panics_is_a_failure() {
+        let mut runs = 0;
+        let ended = in_machines(&Heard::default(), |_| {
+            runs += 1;
+            Err(panicked())
+        });
+        assert!(matches!(ended, Err(VmError::Panicked(_))));
+        assert_eq!(runs, MACHINES);
+    }
+
+    #[test]
+    fn any_other_death_of_a_machine_is_told_at_once() {
+        let mut runs = 0;
+        let ended = in_machines(&Heard::default(), |_| {
+            runs += 1;
+            Err(VmError::Died(String::from("QEMU: signal 9"), String::new()))
+        });
+        assert!(matches!(ended, Err(VmError::Died(..))));
+        assert_eq!(runs, 1);
     }
 }
