@@ -127,6 +127,13 @@ pub trait Btl {
         let _ = key;
     }
 
+    /// Ends the registration of a source whose gets are all known to be over. As [`deregister`](Btl::deregister), but a
+    /// transport whose device may ask a second time for what it has had (a repeated request that comes late) may keep the
+    /// memory readable, never writable, for as long as that can happen: such a request must not look like a violation.
+    fn retire(&mut self, key: &RemoteKey) {
+        self.deregister(key);
+    }
+
     /// Does what can be done without blocking and reports it. Returns how many reports were made; 0 means idle.
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize;
 

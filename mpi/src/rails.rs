@@ -96,6 +96,10 @@ macro_rules! one_of {
                 match self { $($name::$variant(btl) => btl.deregister(key),)* };
             }
 
+            fn retire(&mut self, key: &RemoteKey) {
+                match self { $($name::$variant(btl) => btl.retire(key),)* };
+            }
+
             #[inline]
             fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
                 match self { $($name::$variant(btl) => btl.progress(sink),)* }

@@ -175,6 +175,10 @@ impl<W: Watch> Btl for Rail<W> {
         each!(self, btl => btl.deregister(key))
     }
 
+    fn retire(&mut self, key: &RemoteKey) {
+        each!(self, btl => btl.retire(key))
+    }
+
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         if let Rail::Watched(btl, watch) = self {
             watch.wake();

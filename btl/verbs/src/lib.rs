@@ -22,6 +22,7 @@ mod meet;
 mod memory;
 mod progress;
 mod rail;
+mod rma;
 mod sleep;
 mod wire;
 

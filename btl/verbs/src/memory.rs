@@ -198,7 +198,8 @@ pub fn register_send(
     access: Access,
 ) -> Result<Registration, VerbsError> {
     // SAFETY: the region promises mapped memory while it lives; the caller keeps the registration no longer than the
-    // region (with the operation, or until `deregister`), and devices only read it.
+    // region (with the operation, or until `deregister`) but for retired sources, whose pages the device holds itself
+    // (none is registered on demand), and devices only read it.
     unsafe { Registration::new(device, region.as_ptr().cast_mut(), region.len(), access) }
 }
 

@@ -283,6 +283,7 @@ impl Verbs {
         if std::mem::take(&mut self.short) || now - self.swept >= pause {
             self.swept = now;
             self.kept.sweep();
+            self.open.sweep(now);
             self.sweep(now);
         }
         reports

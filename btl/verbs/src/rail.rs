@@ -8,27 +8,25 @@ use crate::address::{self, Entry};
 use crate::cache::Cache;
 use crate::close::Ending;
 use crate::config::{OpenError, VerbsConfig};
-use crate::conn::{Conn, Through, Work};
+use crate::conn::{Conn, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
 use crate::iwarp::{self, Iwarp};
-use crate::memory::{
-    Controls, Letters, Receives, Slots, register_lasting, register_receive, register_send,
-};
+use crate::memory::{Controls, Letters, Receives, Slots};
+use crate::rma::Open;
 use crate::wire::{self, Contact, Frame, GREETING, JobKey, LEAD_MAX, PREFIX};
-use ironweave_btl::lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink,
+    Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink,
 };
 use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, QueuePair,
-    Registration, Sge, VerbsError, Wc, devices,
+    Registration, Wc, devices,
 };
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,10 +38,6 @@ const MAX_SHORT: usize = 2048;
 pub const PEERS_MAX: u32 = 1 << 20;
 /// Bytes taken inline at most: they are put together on the stack.
 const INLINE_MAX: usize = 512;
-/// A put or get is cut into parts of at least this many bytes …
-const PART: usize = 8 << 20;
-/// … and at most this many parts, so that its progress shows.
-const PARTS: usize = 32;
 /// Datagrams that may arrive between two looks.
 const LETTERS: u32 = 256;
 /// The global header that precedes a datagram in its buffer.
@@ -67,8 +61,8 @@ pub struct Verbs {
     pub(crate) buffers: Slots,
     pub(crate) receives: Receives,
     pub(crate) controls: Controls,
-    /// What peers may reach, by key.
-    targets: HashMap<u32, Registration>,
+    /// What peers may reach.
+    pub(crate) open: Open,
     pub(crate) kept: Cache<Registration>,
     pub(crate) sends: Arc<CompletionQueue>,
     pub(crate) arrivals: Arc<CompletionQueue>,
@@ -84,7 +78,7 @@ pub struct Verbs {
     caps: Caps,
     pub(crate) config: VerbsConfig,
     pub(crate) key: JobKey,
-    max_message: usize,
+    pub(crate) max_message: usize,
     pub(crate) reads: u8,
     epoll: OwnedFd,
     timer: OwnedFd,
@@ -101,7 +95,7 @@ pub struct Verbs {
     pub(crate) in_flight: usize,
     /// Connections that broke: each may have kept a receive that the device had begun to fill.
     pub(crate) lost: u32,
-    most_in_flight: usize,
+    pub(crate) most_in_flight: usize,
     /// Places in the queue of completed requests.
     pub(crate) completions: u32,
     pub(crate) calls: u32,
@@ -309,6 +303,7 @@ impl Verbs {
         let buffers = Slots::new(&device, config.slots, stride, sink)?;
         let receives = Receives::new(&device, most, stride)?;
         let now = Instant::now();
+        let open = Open::new(&config, iwarp.is_none());
         Ok(Verbs {
             slots: Vec::new(),
             datagrams,
@@ -318,7 +313,7 @@ impl Verbs {
             buffers,
             receives,
             controls: Controls::new(block),
-            targets: HashMap::new(),
+            open,
             kept: Cache::new(config.kept),
             sends,
             arrivals,
@@ -382,7 +377,7 @@ impl Verbs {
 
     /// The connection to `peer`, if sends are taken.
     #[inline]
-    fn conn(&mut self, peer: Peer) -> Result<&mut Conn, Refused> {
+    pub(crate) fn conn(&mut self, peer: Peer) -> Result<&mut Conn, Refused> {
         self.may_send(peer)?;
         match &mut self.slots[peer.index()].link {
             Link::Up(conn) => Ok(conn),
@@ -420,7 +415,7 @@ impl Verbs {
         self.refuse()
     }
 
-    fn refuse(&mut self) -> Result<(), Refused> {
+    pub(crate) fn refuse(&mut self) -> Result<(), Refused> {
         self.short = true;
         self.counters.refused.add(1);
         Err(Refused::NoRoom)
@@ -433,7 +428,7 @@ impl Verbs {
     }
 
     /// The device refused a request: the endpoint is lost.
-    fn lost(&mut self, peer: Peer, cause: Cause) {
+    pub(crate) fn lost(&mut self, peer: Peer, cause: Cause) {
         if let Some(Slot { link: Link::Up(conn), .. }) = self.slots.get_mut(peer.index())
             && conn.doom.is_none()
         {
@@ -488,147 +483,6 @@ impl Verbs {
             _ => None,
         }
     }
-
-    /// Registers our side of a put or get, or finds it registered.
-    fn register_ours(&mut self, kind: &RmaKind) -> Result<Through, VerbsError> {
-        // On iWARP what a read writes is open to the peer: that is for one operation only.
-        let open = self.iwarp.is_some() && matches!(kind, RmaKind::Get(_));
-        let (start, len) = match kind {
-            RmaKind::Put(region) => (region.as_ptr(), region.len()),
-            RmaKind::Get(region) => (region.as_mut_ptr().cast_const(), region.len()),
-        };
-        if !open && let Some(memory) = lasting::covering(start, len) {
-            let device = &self.device;
-            let kept = self.kept.of(memory, |memory| register_lasting(device, memory));
-            if let Some(kept) = kept {
-                return Ok(Through::Kept(kept));
-            }
-        }
-        let register = |device: &Device| match kind {
-            RmaKind::Put(region) => register_send(device, region, Access::LocalRead),
-            RmaKind::Get(region) if open => register_receive(device, region, Access::RemoteWrite),
-            RmaKind::Get(region) => register_receive(device, region, Access::LocalWrite),
-        };
-        match register(&self.device) {
-            Err(_) if self.kept.clear() => register(&self.device),
-            outcome => outcome,
-        }
-        .map(Through::Registered)
-    }
-
-    /// A put or get through a slot or a registration of the region.
-    #[allow(clippy::result_large_err)]
-    fn post_rma(
-        &mut self,
-        descriptor: RmaDescriptor,
-        remote: Remote,
-    ) -> Result<(), (Refused, RmaDescriptor)> {
-        let peer = descriptor.peer;
-        let len = remote.len;
-        let put = matches!(descriptor.kind, RmaKind::Put(_));
-        let through = if len <= self.config.buffer {
-            let Some(slot) = self.buffers.take() else {
-                return Err((self.refuse().expect_err("a refusal"), descriptor));
-            };
-            if let RmaKind::Put(region) = &descriptor.kind {
-                self.buffers.bytes(&slot)[..len].copy_from_slice(region.as_slice());
-            }
-            Through::Slot(slot)
-        } else {
-            let registered = self.register_ours(&descriptor.kind);
-            match registered {
-                Ok(through) => through,
-                // Others will come back and free some.
-                Err(_) if self.in_flight > 0 => {
-                    return Err((self.refuse().expect_err("a refusal"), descriptor));
-                }
-                Err(error) => {
-                    let fault = Fault::operation(peer, cause(&error));
-                    self.done.push_back((descriptor, Err(fault)));
-                    return Ok(());
-                }
-            }
-        };
-        let lkey = match &through {
-            Through::Slot(slot) => self.buffers.piece(slot, len).lkey,
-            Through::Registered(registration) => registration.lkey(),
-            Through::Kept(kept) => kept.registration.lkey(),
-        };
-        let addr = match (&through, &descriptor.kind) {
-            (Through::Slot(slot), _) => self.buffers.piece(slot, len).addr,
-            (_, RmaKind::Put(region)) => region.as_ptr() as u64,
-            (_, RmaKind::Get(region)) => region.as_mut_ptr() as u64,
-        };
-        let local = Sge { addr, length: 0, lkey };
-        let part = PART.max(len.div_ceil(PARTS));
-        let conn = match self.slots.get_mut(peer.index()) {
-            Some(Slot { link: Link::Up(conn), .. }) => conn,
-            _ => unreachable!("the caller saw the connection"),
-        };
-        // On iWARP a write that is over was taken by TCP, no more: a read behind it tells that it arrived.
-        let last = self.iwarp.as_ref().filter(|_| put).map(Iwarp::scratch);
-        let mut at = 0;
-        let mut posted = 0;
-        let outcome = loop {
-            let size = part.min(len - at);
-            let piece = Sge { addr: local.addr + at as u64, length: size as u32, lkey: local.lkey };
-            let (address, rkey) = (remote.address + at as u64, remote.rkey);
-            let operation = if put {
-                Operation::Write { address, rkey }
-            } else {
-                Operation::Read { address, rkey }
-            };
-            at += size;
-            if at == len && last.is_none() {
-                break conn.post(operation, &piece, Work::Rma(descriptor, through), true);
-            }
-            // A completion for each part, so that progress shows.
-            if let Err((error, _)) = conn.post(operation, &piece, Work::Part, true) {
-                break Err((error, Work::Rma(descriptor, through)));
-            }
-            posted += 1;
-            if let (true, Some(scratch)) = (at == len, &last) {
-                break conn.read_control(scratch, Work::Rma(descriptor, through));
-            }
-        };
-        match outcome {
-            Ok(()) => {
-                self.in_flight += posted + 1;
-                self.counters.rma.add(1);
-                Ok(())
-            }
-            Err((error, work)) => {
-                // Parts may be under way: it stays with the connection, which ends now, and comes back with it.
-                self.in_flight += posted + 1;
-                conn.works.push_back(work);
-                self.lost(peer, cause(&error));
-                Ok(())
-            }
-        }
-    }
-}
-
-/// A peer's registered memory, as its key says, cut to an operation.
-struct Remote {
-    address: u64,
-    rkey: u32,
-    len: usize,
-}
-
-/// A remote key: address, length, rkey; 20 bytes.
-fn key(address: u64, len: usize, rkey: u32) -> RemoteKey {
-    let mut bytes = [0; 20];
-    bytes[..8].copy_from_slice(&address.to_le_bytes());
-    bytes[8..16].copy_from_slice(&(len as u64).to_le_bytes());
-    bytes[16..].copy_from_slice(&rkey.to_le_bytes());
-    RemoteKey::new(&bytes).expect("twenty bytes fit")
-}
-
-fn read_key(key: &RemoteKey) -> Option<(u64, u64, u32)> {
-    let (address, rest) = key.as_bytes().split_first_chunk::<8>()?;
-    let (len, rest) = rest.split_first_chunk::<8>()?;
-    let rkey: [u8; 4] = rest.try_into().ok()?;
-    Some((u64::from_le_bytes(*address), u64::from_le_bytes(*len), u32::from_le_bytes(rkey)))
 }
 
 impl Btl for Verbs {
@@ -735,75 +589,23 @@ impl Btl for Verbs {
     }
 
     fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
-        let peer = descriptor.peer;
-        let len = match &descriptor.kind {
-            RmaKind::Put(region) => region.len(),
-            RmaKind::Get(region) => region.len(),
-        };
-        let parts =
-            len.div_ceil(PART.max(len.div_ceil(PARTS)).max(1)) + usize::from(self.iwarp.is_some());
-        let full = self.in_flight + parts > self.most_in_flight;
-        match self.conn(peer) {
-            Err(refused) => return Err((refused, descriptor)),
-            Ok(conn) if full || !conn.has_room(parts) => {
-                return Err((self.refuse().expect_err("a refusal"), descriptor));
-            }
-            Ok(_) => {}
-        }
-        let inside = read_key(&descriptor.remote).filter(|(_, size, _)| {
-            let end = descriptor.remote_offset.checked_add(len as u64);
-            end.is_some_and(|end| end <= *size) && len.div_ceil(PARTS) <= self.max_message
-        });
-        let Some((address, _, rkey)) = inside else {
-            let fault =
-                Fault::operation(peer, Cause::Malformed("a put or get outside of the memory"));
-            self.counters.rma.add(1);
-            self.done.push_back((descriptor, Err(fault)));
-            return Ok(());
-        };
-        if len == 0 {
-            self.counters.rma.add(1);
-            self.done.push_back((descriptor, Ok(())));
-            return Ok(());
-        }
-        let address = address.wrapping_add(descriptor.remote_offset);
-        self.post_rma(descriptor, Remote { address, rkey, len })
+        self.start_rma(descriptor)
     }
 
     fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
-        if region.is_empty() {
-            return Ok(key(0, 0, 0));
-        }
-        let registration = register_send(&self.device, region, Access::RemoteRead)
-            .or_else(|_| {
-                self.kept.clear();
-                register_send(&self.device, region, Access::RemoteRead)
-            })
-            .map_err(|_| Refused::NoRoom)?;
-        let key = key(region.as_ptr() as u64, region.len(), registration.rkey());
-        self.targets.insert(registration.rkey(), registration);
-        Ok(key)
+        self.open_source(region)
     }
 
     fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
-        if region.is_empty() {
-            return Ok(key(0, 0, 0));
-        }
-        let registration = register_receive(&self.device, region, Access::RemoteWrite)
-            .or_else(|_| {
-                self.kept.clear();
-                register_receive(&self.device, region, Access::RemoteWrite)
-            })
-            .map_err(|_| Refused::NoRoom)?;
-        let key = key(region.as_mut_ptr() as u64, region.len(), registration.rkey());
-        self.targets.insert(registration.rkey(), registration);
-        Ok(key)
+        self.open_target(region)
     }
 
     fn deregister(&mut self, key: &RemoteKey) {
-        if let Some((_, 1.., rkey)) = read_key(key) {
-            self.targets.remove(&rkey);
-        }
+        self.close_target(key);
+    }
+
+    fn retire(&mut self, key: &RemoteKey) {
+        self.retire_source(key);
     }
 
     #[inline]
@@ -899,7 +701,7 @@ impl Btl for Verbs {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} bytes kept, down since {:?}, broken {:?}",
+            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} bytes kept, {} retired, down since {:?}, broken {:?}",
             self.caps.device,
             self.live.len(),
             self.meeting.len(),
@@ -907,6 +709,7 @@ impl Btl for Verbs {
             self.buffers.free(),
             self.receives.count(),
             self.kept.bytes(),
+            self.open.bytes(),
             self.down_since.map(|since| since.elapsed()),
             self.broken
         )?;

@@ -255,6 +255,42 @@ fn a_short_cut_heals_or_shows() {
     assert!(pair.b.seen.frames.len() >= well);
 }
 
+/// Requests that are late are sent again, and both arrive: the second finds the memory, though the read is long over and
+/// its owner was told, or the connection would end for nothing.
+#[test]
+fn a_read_that_is_asked_for_twice_ends_nothing() {
+    let test = "a_read_that_is_asked_for_twice_ends_nothing";
+    let Some(mut pair) = Pair::open(test, 1, |_| {}) else { return };
+    let Some(mut there) = wire(test, 0, 1) else { return };
+    let retired = |btl: &Verbs| {
+        let mut dump = String::new();
+        let _ = btl.dump(&mut dump);
+        !dump.contains(" 0 retired")
+    };
+    // The device asks again after 67 ms.
+    there.netem("delay 90ms");
+    let len = 64 << 10;
+    for round in 0..5 {
+        let source = OwnedBuffer::from(pattern(round, len));
+        // SAFETY: kept until it was read to its end.
+        let key = pair.b.btl.register_source(&unsafe { source.send_region() });
+        let key = key.expect("it can be registered");
+        let target = OwnedBuffer::zeroed(len);
+        // SAFETY: looked at when the read is over.
+        pair.rma(RmaKind::Get(unsafe { target.recv_region() }), key);
+        pair.until("a read", |a, _| a.seen.rma.len() > round);
+        assert_eq!(pair.a.seen.rma.last(), Some(&Ok(())));
+        assert!(target.as_slice() == source.as_slice());
+        pair.b.btl.retire(&key);
+        assert!(retired(&pair.b.btl));
+        drop(source);
+        pair.turns_for(Duration::from_millis(200));
+        assert!(pair.a.seen.faults.is_empty(), "round {round}: {:?}", pair.a.seen.faults);
+        assert!(pair.b.seen.faults.is_empty(), "round {round}: {:?}", pair.b.seen.faults);
+    }
+    pair.until("the retired to be closed", |_, b| !retired(&b.btl));
+}
+
 /// Invalidated in the middle of a long read: the buffer, given back, is not written any more.
 #[test]
 fn a_read_that_is_cut_off_leaves_the_buffer_alone() {

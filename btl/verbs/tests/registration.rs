@@ -56,7 +56,7 @@ impl Pair {
         };
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let end = |host: u32| {
-            let mut config = VerbsConfig {
+            let config = VerbsConfig {
                 me: Peer(host),
                 secret: [7; 32],
                 job: format!("registration-{}", std::process::id()),
@@ -64,9 +64,6 @@ impl Pair {
                 kept,
                 ..VerbsConfig::default()
             };
-            // 2 s: a get that is asked for again because the machine is slow would find its memory deregistered, which the
-            // responder takes for a violation (seen with requests delayed by 90 ms; between rails that costs a failover).
-            config.timers.timeout = 19;
             (Verbs::open_all(config).expect("the device opens").remove(0), Seen::default())
         };
         let mut pair = Pair { ends: [end(0), end(1)], _alone };
@@ -117,11 +114,11 @@ impl Pair {
     /// Has end 0 get `bytes` into `memory`.
     fn get(&mut self, bytes: &[u8], memory: RecvRegion) {
         let source = OwnedBuffer::from(bytes.to_vec());
-        // SAFETY: `source` is kept until it is deregistered.
+        // SAFETY: `source` is kept until it was read to its end.
         let key = self.ends[1].0.register_source(&unsafe { source.send_region() });
         let key = key.expect("it can be registered");
         self.rma(RmaKind::Get(memory), key);
-        self.ends[1].0.deregister(&key);
+        self.ends[1].0.retire(&key);
     }
 }
 

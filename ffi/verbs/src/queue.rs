@@ -280,6 +280,13 @@ pub struct Timers {
 }
 
 impl Timers {
+    /// How long a request may be repeated: the wait for each try, which devices may make four times as long.
+    #[must_use]
+    pub fn longest(self) -> std::time::Duration {
+        let once = std::time::Duration::from_nanos(4096 << self.timeout.min(31));
+        once * 4 * (u32::from(self.retries) + 1)
+    }
+
     /// Within the limits above.
     #[must_use]
     pub fn finite(self) -> Timers {

@@ -115,6 +115,8 @@ pub(super) struct Engine {
     pub early: Vec<Early>,
     /// Keys whose memory is to be closed to peers, before the owner is told of any completion.
     pub deregister: Vec<(RailId, RemoteKey)>,
+    /// Keys of sources that were read to their end.
+    pub retire: Vec<(RailId, RemoteKey)>,
     /// Peers to try on rails of lower exclusivity.
     pub reroute: Vec<Peer>,
     /// Rails to close after the upper layer's verdict.
@@ -145,6 +147,7 @@ impl Engine {
             peers: Peers::new(),
             early: Vec::new(),
             deregister: Vec::new(),
+            retire: Vec::new(),
             reroute: Vec::new(),
             closing: Vec::new(),
             dropping: Vec::new(),
@@ -160,6 +163,7 @@ impl Engine {
     pub fn has_work(&self) -> bool {
         !(self.peers.busy.is_empty()
             && self.deregister.is_empty()
+            && self.retire.is_empty()
             && self.reroute.is_empty()
             && self.closing.is_empty()
             && self.dropping.is_empty())

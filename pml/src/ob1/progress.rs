@@ -79,6 +79,9 @@ impl<B: Btl> Ob1<B> {
         for (rail, key) in self.engine.deregister.drain(..) {
             self.rails[usize::from(rail.0)].deregister(&key);
         }
+        for (rail, key) in self.engine.retire.drain(..) {
+            self.rails[usize::from(rail.0)].retire(&key);
+        }
     }
 
     /// Sends what waits for one peer, in order of urgency.

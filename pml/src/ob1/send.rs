@@ -171,7 +171,8 @@ impl Engine {
         send.ranges.clear();
         send.writes.clear();
         if let Some(source) = send.source.take() {
-            self.deregister.push(source);
+            let well = send.error.is_none();
+            if well { &mut self.retire } else { &mut self.deregister }.push(source);
         }
         if send.held > 0 {
             send.state = SendState::Draining;

@@ -387,6 +387,10 @@ impl<B: Btl> Btl for Chaos<B> {
         self.inner.deregister(key);
     }
 
+    fn retire(&mut self, key: &RemoteKey) {
+        self.inner.retire(key);
+    }
+
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         let before = self.counters.faults.get();
         self.burst = self.burst.saturating_sub(1);
