@@ -118,10 +118,11 @@ pub trait Handle: Clone {
         memory: Memory,
         reduction: Option<&Reduction>,
     ) -> Result<()> {
-        let mut collective = self.with(|engine| {
+        let begun = self.with(|engine| {
             engine.listen();
-            Ok(engine.blocking_collective(comm, call, memory, reduction)?)
+            Ok(engine.blocking_collective(comm, call, memory, reduction, 0)?)
         })?;
+        let Some(mut collective) = begun else { return Ok(()) };
         self.wait(|engine| {
             let clock = engine.clock();
             collective.poll(engine, clock).map(|ended| ended.map_err(Error::from))

@@ -145,9 +145,7 @@ const COLLECTIVES: [&str; 20] = [
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over
 /// another transport, in turn. `IW_KILLS=N` asks for N seeds of each instead of 3.
 fn collectives(moment: &str) {
-    let count =
-        std::env::var("IW_KILLS").map_or(3, |text| text.parse().expect("IW_KILLS is a number"));
-    for seed in seeds(count) {
+    for seed in seeds(kills()) {
         for (place, which) in COLLECTIVES.into_iter().enumerate() {
             println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
             let over = ALL[(place + seed as usize) % 3];
@@ -155,6 +153,24 @@ fn collectives(moment: &str) {
             succeed(ranks, over, &["collective", which, moment, &seed.to_string()]);
         }
     }
+}
+
+/// The same with two ranks over shm, which then have a core each on most machines: they receive short messages where they
+/// lie, and must not overlook a death meanwhile.
+#[test]
+fn collectives_of_a_pair_with_one_killed() {
+    for seed in seeds(kills()) {
+        println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+        for (place, which) in COLLECTIVES.into_iter().enumerate() {
+            let moment = ["middle", "root", "leaf"][(place + seed as usize) % 3];
+            succeed(2, Over::Shm, &["collective", which, moment, &seed.to_string()]);
+        }
+    }
+}
+
+/// How many seeds of each.
+fn kills() -> u64 {
+    std::env::var("IW_KILLS").map_or(3, |text| text.parse().expect("IW_KILLS is a number"))
 }
 
 macro_rules! moments {

@@ -192,6 +192,18 @@ impl<W: Watch> Btl for Rail<W> {
         each!(self, btl => btl.progress(sink))
     }
 
+    fn take_next<F>(&mut self, peer: Peer, turns: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        match self {
+            Rail::Own(btl) => btl.take_next(peer, turns, take),
+            Rail::Sim(btl) => btl.take_next(peer, turns, take),
+            // Whoever puts in faults, or watches, sees what `progress` reports.
+            Rail::Chaos(_) | Rail::Watched(..) => false,
+        }
+    }
+
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
         each!(self, btl => btl.invalidate(peer, residue, sink))
     }

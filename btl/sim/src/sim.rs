@@ -227,6 +227,13 @@ impl Btl for SimBtl {
         reports
     }
 
+    fn take_next<F>(&mut self, peer: Peer, _: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        self.net.0.borrow_mut().take_next(self.port, peer.0, take)
+    }
+
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
         if !matches!(self.state(peer), EndpointState::Connecting | EndpointState::Up) {
             return;

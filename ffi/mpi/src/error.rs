@@ -177,12 +177,34 @@ pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()
     }
 }
 
+/// What a short cut has come to.
+pub trait Cut {
+    /// The end of the call; `None`: nothing was done.
+    fn ended(self) -> Option<Result<()>>;
+}
+
+/// Whether all was done, and well.
+impl Cut for bool {
+    #[inline(always)]
+    fn ended(self) -> Option<Result<()>> {
+        self.then_some(Ok(()))
+    }
+}
+
+impl Cut for Option<Result<()>> {
+    #[inline(always)]
+    fn ended(self) -> Option<Result<()>> {
+        self
+    }
+}
+
 /// Runs the short cut of a call: `Some` is the call's answer, `None` that nothing was done.
 #[inline(always)]
-pub fn first(name: &'static str, on: Target, cut: impl FnOnce() -> bool) -> Option<c_int> {
-    match catch_unwind(AssertUnwindSafe(cut)) {
-        Ok(true) => Some(MPI_SUCCESS),
-        Ok(false) => None,
+pub fn first<C: Cut>(name: &'static str, on: Target, cut: impl FnOnce() -> C) -> Option<c_int> {
+    match catch_unwind(AssertUnwindSafe(cut)).map(Cut::ended) {
+        Ok(Some(Ok(()))) => Some(MPI_SUCCESS),
+        Ok(Some(Err(error))) => Some(raise(name, on, error)),
+        Ok(None) => None,
         Err(panic) => Some(panicked(name, on, panic.as_ref())),
     }
 }

@@ -57,8 +57,8 @@ mod ulfm;
 /// (displacements of collectives) `c_int` and `MPI_Aint`, `Disp` (displacements of datatypes) `MPI_Aint` and `MPI_Count`; [`count`]
 /// reads and writes them alike.
 ///
-/// `first { … }` before the body is a short cut, part of the exported functions themselves: `true` when it has done all that the call
-/// is to do, `false` when it has done nothing.
+/// `first { … }` before the body is a short cut, part of the exported functions themselves: `true`, or `Some` result, when it has done
+/// all that the call is to do, `false` or `None` when it has done nothing.
 #[macro_export]
 macro_rules! mpi {
     () => {};

@@ -4,7 +4,7 @@ use crate::data;
 use crate::handle::Table;
 use crate::prelude::*;
 use ironweave_coll::{Elements, Op, Reduction, Type};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 mod extra;
 
@@ -156,6 +156,35 @@ pub fn combination(op: MPI_Op, datatype: MPI_Datatype) -> Result<Combination> {
         Some(reduction) => Ok(Combination { reduction, whole: true }),
         None => Err(undefined(op, datatype)),
     }
+}
+
+/// Operations and types by the low bytes of their handles.
+const HANDLES: (usize, usize) = (MPI_OP_NULL.0, MPI_DATATYPE_NULL.0);
+
+/// The predefined operations on the types that [`known`] knows, by handle.
+static COMMON: LazyLock<Box<[Option<Reduction>]>> = LazyLock::new(|| {
+    let all = (0..OPS_MAX).flat_map(|op| (0..TYPES_MAX).map(move |ty| (op, ty)));
+    let combined = all.map(|(op, ty)| {
+        let which = predefined(MPI_Op(HANDLES.0 + op))?;
+        Reduction::new(which, known(MPI_Datatype(HANDLES.1 + ty))?).ok()
+    });
+    combined.collect()
+});
+
+/// More than there are predefined operations.
+const OPS_MAX: usize = 32;
+/// More than there are predefined types.
+const TYPES_MAX: usize = 256;
+
+/// The combination of a predefined operation and a predefined type without gaps, for short cuts.
+#[inline(always)]
+#[must_use]
+pub fn common(op: MPI_Op, datatype: MPI_Datatype) -> Option<&'static Reduction> {
+    let (op, ty) = (op.0.wrapping_sub(HANDLES.0), datatype.0.wrapping_sub(HANDLES.1));
+    if op >= OPS_MAX || ty >= TYPES_MAX {
+        return None;
+    }
+    COMMON.get(op * TYPES_MAX + ty)?.as_ref()
 }
 
 #[cold]

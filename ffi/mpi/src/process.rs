@@ -327,9 +327,10 @@ fn collect_shared(
     reduction: Option<&Reduction>,
 ) -> std::result::Result<(), Box<Unfinished>> {
     inside.engine.listen();
-    let begun = inside.engine.blocking_collective(comm, call, memory, reduction);
-    let mut collective = begun.map_err(|error| Box::new(Unfinished::Over(error)))?;
+    let begun = inside.engine.blocking_collective(comm, call, memory, reduction, 0);
+    let begun = begun.map_err(|error| Box::new(Unfinished::Over(error)))?;
     drop(inside);
+    let Some(mut collective) = begun else { return Ok(()) };
     let ended = wait(|inside| {
         let clock = inside.engine.clock();
         collective.poll(&mut inside.engine, clock).map(Ok)

@@ -9,7 +9,8 @@ use crate::place::Place;
 use crate::plan::plan;
 use crate::runner::Runner;
 use crate::tags::{BLOCKING, Tags};
-use ironweave_pml::ob1::CommId;
+use ironweave_btl::Btl;
+use ironweave_pml::ob1::{CommId, Ob1};
 use std::sync::Arc;
 
 /// Runners kept for calls that were made before.
@@ -143,16 +144,85 @@ impl Context {
     /// As [`start`](Self::start), for a caller that blocks: until this operation is over at this process, it begins no other
     /// one by this function. A call that blocks at one member does so at all.
     ///
+    /// The call is run at one go, as long as each message goes out at once or comes within `looks` looks at the transport;
+    /// nothing else is moved on meanwhile, so progress the engine now and then. `None`: it is over; else what is left of it.
+    ///
     /// # Errors
     /// As `start`.
     #[inline(always)]
-    pub fn start_blocking(
+    pub fn run<B: Btl>(
         &mut self,
+        pml: &mut Ob1<B>,
         call: &Call,
         memory: Memory,
         reduction: Option<&Reduction>,
-    ) -> Result<Box<Operation>, CollError> {
-        self.begin(call, memory, reduction, BLOCKING)
+        looks: u32,
+    ) -> Result<Option<Box<Operation>>, CollError> {
+        self.run_with(pml, call, memory, reduction, BLOCKING, looks)
+    }
+
+    /// As [`start`](Self::start), and runs the call as far as each message goes out at once or is there. `None`: it is over; else
+    /// what is left of it.
+    ///
+    /// # Errors
+    /// As `start`.
+    #[inline(always)]
+    pub fn run_now<B: Btl>(
+        &mut self,
+        pml: &mut Ob1<B>,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+    ) -> Result<Option<Box<Operation>>, CollError> {
+        let tag = self.tags.call();
+        let run = self.run_with(pml, call, memory, reduction, tag, 0);
+        if run.is_err() {
+            self.tags.undo();
+        }
+        run
+    }
+
+    #[inline(always)]
+    fn run_with<B: Btl>(
+        &mut self,
+        pml: &mut Ob1<B>,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+        tag: i32,
+        looks: u32,
+    ) -> Result<Option<Box<Operation>>, CollError> {
+        let last = self.kept.len().wrapping_sub(1);
+        let at = match self.kept.last() {
+            Some(kept) if kept.call == *call => last,
+            _ => self.keep(call)?,
+        };
+        let Operation { runner, .. } = &mut *self.kept[at];
+        if runner.scratch() > KEPT_SCRATCH {
+            let mut operation = self.kept.remove(at);
+            operation.runner.start(memory, reduction, tag)?;
+            return Ok(Some(operation));
+        }
+        if runner.start_at_one_go(pml, memory, reduction, tag, looks)? {
+            return Ok(None);
+        }
+        Ok(Some(self.kept.remove(at)))
+    }
+
+    /// Where the operation of this call, which was not the last one, is among those that are kept.
+    #[inline(never)]
+    fn keep(&mut self, call: &Call) -> Result<usize, CollError> {
+        if let Some(at) = self.kept.iter().rposition(|kept| kept.call == *call) {
+            // One place on: calls that are made in turns stay, and none of them is moved far.
+            self.kept.swap(at, at + 1);
+            return Ok(at + 1);
+        }
+        let operation = self.plan(call)?;
+        if self.kept.len() >= KEPT {
+            self.kept.remove(0);
+        }
+        self.kept.push(operation);
+        Ok(self.kept.len() - 1)
     }
 
     #[inline(always)]

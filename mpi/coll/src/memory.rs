@@ -2,7 +2,7 @@
 //! slice or a region (blueprint, "registration of user memory").
 //!
 //! Bytes are lent for a run and given back when every message of it is over (law 2). Derived datatypes will come in
-//! here: [`Spaces::outgoing`] and [`Spaces::incoming`] are where a range of a buffer becomes a payload of the PML.
+//! here: [`Areas::outgoing`] and [`Areas::incoming`] are where a range of a buffer becomes a payload of the PML.
 #![allow(unsafe_code)] // regions are cut from the caller's and from scratch memory
 
 use crate::schedule::{At, Sizes, Space, Span};
@@ -60,20 +60,22 @@ impl Spaces {
         }
     }
 
-    /// Takes the caller's memory, unless it is too short: then the answer names the buffer, what it needs and has.
-    pub fn lend(
-        &mut self,
-        memory: Memory,
-        sizes: Sizes,
-    ) -> Result<(), (&'static str, usize, usize)> {
-        if memory.send.len() < sizes.send {
-            return Err(("send", sizes.send, memory.send.len()));
-        }
-        if memory.recv.len() < sizes.recv {
-            return Err(("receive", sizes.recv, memory.recv.len()));
-        }
+    /// Takes the caller's memory, of which [`fits`] has been asked.
+    #[inline]
+    pub fn lend(&mut self, memory: Memory) {
         self.lent = memory;
-        Ok(())
+    }
+
+    /// The buffers of the run that was lent its memory.
+    #[inline]
+    pub const fn areas(&self) -> Areas<'_> {
+        Areas { lent: &self.lent, scratch: &self.scratch }
+    }
+
+    /// The buffers of a run that keeps nothing of this memory.
+    #[inline]
+    pub const fn with<'a>(&'a self, memory: &'a Memory) -> Areas<'a> {
+        Areas { lent: memory, scratch: &self.scratch }
     }
 
     /// Lets go of the caller's memory.
@@ -87,7 +89,32 @@ impl Spaces {
             owner.leak();
         }
     }
+}
 
+/// Whether the caller's memory is long enough; else the buffer that is not, what it needs and has.
+#[inline]
+pub(crate) const fn fits(
+    memory: &Memory,
+    sizes: Sizes,
+) -> Result<(), (&'static str, usize, usize)> {
+    if memory.send.len() < sizes.send {
+        return Err(("send", sizes.send, memory.send.len()));
+    }
+    if memory.recv.len() < sizes.recv {
+        return Err(("receive", sizes.recv, memory.recv.len()));
+    }
+    Ok(())
+}
+
+/// Where the ranges of a schedule are.
+#[derive(Clone, Copy)]
+pub(crate) struct Areas<'a> {
+    lent: &'a Memory,
+    scratch: &'a RecvRegion,
+}
+
+impl Areas<'_> {
+    #[inline(always)]
     fn start(&self, at: At, len: usize) -> *const u8 {
         let range = at.offset()..at.offset() + len;
         match at.space() {
@@ -97,6 +124,7 @@ impl Spaces {
         }
     }
 
+    #[inline(always)]
     fn start_mut(&self, at: At, len: usize) -> *mut u8 {
         let range = at.offset()..at.offset() + len;
         match at.space() {
@@ -138,9 +166,9 @@ impl Spaces {
     /// When the two overlap or are outside of their buffers.
     ///
     /// # Safety
-    /// No message of the run is under way.
+    /// No message of the run is under way, and no other local step.
     #[inline]
-    pub unsafe fn local(&mut self, from: Span, into: At, work: impl FnOnce(&[u8], &mut [u8])) {
+    pub unsafe fn local(self, from: Span, into: At, work: impl FnOnce(&[u8], &mut [u8])) {
         let len = from.len();
         assert!(
             !Span::new(into.space(), into.offset(), len).overlaps(from),
@@ -152,7 +180,7 @@ impl Spaces {
         let (source, target) = (self.start(from.at(), len), self.start_mut(into, len));
         // SAFETY: both are inside of memory that the run may use, by the checks in `start`; different spaces are different
         // memory by the promises of their makers, and within one space they do not overlap, as asserted. Nobody else uses
-        // them now, by contract and because `self` is borrowed exclusively.
+        // them now, by contract.
         let (source, target) = unsafe {
             (std::slice::from_raw_parts(source, len), std::slice::from_raw_parts_mut(target, len))
         };
@@ -171,13 +199,15 @@ mod tests {
         // SAFETY: `user` outlives the region and is not touched before it was given back.
         let recv = unsafe { user.recv_region() };
         let memory = Memory { send: SendRegion::of_static(b"operands"), recv };
-        spaces.lend(memory, Sizes { send: 8, recv: 8, ..Sizes::default() }).expect("long enough");
+        fits(&memory, Sizes { send: 8, recv: 8, ..Sizes::default() }).expect("long enough");
+        spaces.lend(memory);
         let scratch = Span::new(Space::Scratch, 64, 8);
         // SAFETY: there are no messages.
         unsafe {
-            spaces.local(Span::new(Space::Send, 0, 8), scratch.at(), |a, b| b.copy_from_slice(a));
-            spaces.local(scratch.part(2, 4), At::new(Space::Recv, 1), |a, b| b.copy_from_slice(a));
-            assert_eq!(spaces.outgoing(scratch).as_ptr() as usize % ALIGN, 0);
+            let areas = spaces.areas();
+            areas.local(Span::new(Space::Send, 0, 8), scratch.at(), |a, b| b.copy_from_slice(a));
+            areas.local(scratch.part(2, 4), At::new(Space::Recv, 1), |a, b| b.copy_from_slice(a));
+            assert_eq!(areas.outgoing(scratch).as_ptr() as usize % ALIGN, 0);
         }
         spaces.give_back();
         assert_eq!(user.as_slice(), b"\0eran\0\0\0");
@@ -185,18 +215,21 @@ mod tests {
 
     #[test]
     fn short_buffers_are_named() {
-        let mut spaces = Spaces::new(0);
         let sizes = Sizes { send: 0, recv: 9, ..Sizes::default() };
-        assert_eq!(spaces.lend(Memory::none(), sizes), Err(("receive", 9, 0)));
+        assert_eq!(fits(&Memory::none(), sizes), Err(("receive", 9, 0)));
     }
 
     #[test]
     #[should_panic(expected = "overlap")]
     fn overlapping_operands_are_caught() {
-        let mut spaces = Spaces::new(100);
+        let spaces = Spaces::new(100);
         // SAFETY: there are no messages.
         unsafe {
-            spaces.local(Span::new(Space::Scratch, 0, 10), At::new(Space::Scratch, 5), |_, _| {});
+            spaces.areas().local(
+                Span::new(Space::Scratch, 0, 10),
+                At::new(Space::Scratch, 5),
+                |_, _| {},
+            );
         }
     }
 }

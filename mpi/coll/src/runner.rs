@@ -10,7 +10,7 @@
 #![allow(unsafe_code)] // lends parts of the run's memory to messages, as the checked schedule says
 
 use crate::CollError;
-use crate::memory::{Memory, Spaces};
+use crate::memory::{Areas, Memory, Spaces, fits};
 use crate::op::Reduction;
 use crate::schedule::{Schedule, Step, Target};
 use ironweave_btl::copy::pack;
@@ -67,6 +67,15 @@ struct Stop {
     with: Target,
 }
 
+/// Where a run at one go has stopped.
+struct Halt {
+    round: usize,
+    /// The step that was not begun: a message that does not go out, or has not come yet.
+    step: usize,
+    /// The message that came is not the one that was due.
+    error: Option<Box<CollError>>,
+}
+
 impl Stop {
     #[cold]
     fn new(step: usize, error: PmlError, with: Target) -> Box<Stop> {
@@ -120,6 +129,17 @@ impl Runner {
         reduction: Option<&Reduction>,
         tag: i32,
     ) -> Result<(), CollError> {
+        self.check(&memory, reduction)?;
+        self.spaces.lend(memory);
+        self.reduction = reduction.cloned();
+        self.tag = tag;
+        self.state = State::Posting { round: 0, step: 0 };
+        Ok(())
+    }
+
+    /// Whether a run can begin.
+    #[inline(always)]
+    fn check(&self, memory: &Memory, reduction: Option<&Reduction>) -> Result<(), CollError> {
         if !matches!(self.state, State::Idle) {
             return Err(CollError::Active);
         }
@@ -128,15 +148,100 @@ impl Runner {
         if sizes.extent != 0 && got != sizes.extent {
             return Err(CollError::WrongElements { expected: sizes.extent, got });
         }
-        self.spaces.lend(memory, sizes).map_err(|(which, needed, got)| CollError::ShortBuffer {
+        fits(memory, sizes).map_err(|(which, needed, got)| CollError::ShortBuffer {
             which,
             needed,
             got,
-        })?;
+        })
+    }
+
+    /// As [`start`](Self::start); and runs at one go, as long as each message goes out at once or comes within `looks` looks,
+    /// while nothing else is moved on. `true`: the run is over, and nothing of it was kept. `false`: poll.
+    ///
+    /// # Errors
+    /// As `start`.
+    #[inline(always)]
+    pub(crate) fn start_at_one_go<B: Btl>(
+        &mut self,
+        pml: &mut Ob1<B>,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+        tag: i32,
+        looks: u32,
+    ) -> Result<bool, CollError> {
+        self.check(&memory, reduction)?;
+        match self.at_one_go(pml, self.spaces.with(&memory), reduction, tag, looks) {
+            None => Ok(true),
+            Some(halt) => {
+                self.go_on(halt, memory, reduction, tag);
+                Ok(false)
+            }
+        }
+    }
+
+    /// The common way of [`start_at_one_go`](Self::start_at_one_go): where it stops, nothing is under way.
+    #[inline(always)]
+    fn at_one_go<B: Btl>(
+        &self,
+        pml: &mut Ob1<B>,
+        areas: Areas<'_>,
+        reduction: Option<&Reduction>,
+        tag: i32,
+        looks: u32,
+    ) -> Option<Halt> {
+        for round in 0..self.schedule.len() {
+            let steps = self.schedule.round(round);
+            for (step, send) in steps.sends.iter().enumerate() {
+                let Step::Send { to, from } = *send else { continue };
+                // SAFETY: nothing is under way, and the region is gone before anything is written.
+                let data = unsafe { areas.outgoing(from) };
+                let out = self
+                    .comm_of(to)
+                    .is_some_and(|comm| pml.send_direct(comm, data.as_slice(), to.rank(), tag));
+                if !out {
+                    return Some(Halt { round, step, error: None });
+                }
+            }
+            for (step, recv) in (steps.sends.len()..).zip(steps.recvs) {
+                let Step::Recv { from, into } = *recv else { continue };
+                // SAFETY: nothing is under way, and the region is gone before anything else uses these bytes.
+                let region = unsafe { areas.incoming(into) };
+                let got = self
+                    .comm_of(from)
+                    .and_then(|comm| pml.recv_direct(comm, &region, from.rank(), tag, looks));
+                match got {
+                    Some(got) if got == into.len() => {}
+                    Some(got) => {
+                        let (rank, expected) = (from.rank(), into.len());
+                        let error = Box::new(CollError::Mismatch { rank, expected, got });
+                        return Some(Halt { round, step, error: Some(error) });
+                    }
+                    None => return Some(Halt { round, step, error: None }),
+                }
+            }
+            // SAFETY: no message is under way.
+            unsafe { work(areas, reduction, steps.local) };
+        }
+        None
+    }
+
+    /// The rest of a run takes the general way.
+    #[cold]
+    fn go_on(&mut self, halt: Halt, memory: Memory, reduction: Option<&Reduction>, tag: i32) {
+        let Halt { round, step, error } = halt;
+        self.spaces.lend(memory);
         self.reduction = reduction.cloned();
         self.tag = tag;
-        self.state = State::Posting { round: 0, step: 0 };
-        Ok(())
+        self.state = match error {
+            None => State::Posting { round, step },
+            Some(error) => State::Failing(error),
+        };
+    }
+
+    /// The communicator on which a process is reached.
+    #[inline(always)]
+    fn comm_of(&self, with: Target) -> Option<CommId> {
+        if with.is_local() { self.local } else { Some(self.comm) }
     }
 
     /// Whether a run was begun and is not over.
@@ -254,6 +359,7 @@ impl Runner {
         let steps = self.schedule.round(round);
         let (ours, sent, tag) = ([Some(self.comm), self.local], steps.sends.len(), self.tag);
         let comm_of = |with: Target| ours[usize::from(with.is_local())];
+        let areas = self.spaces.areas();
         for (index, step) in steps.sends.iter().enumerate().skip(first) {
             let Step::Send { to, from } = *step else { continue };
             let Some(comm) = comm_of(to) else {
@@ -261,7 +367,7 @@ impl Runner {
             };
             // SAFETY: the messages of this round write nothing of `from`, by the check of the schedule, and local
             // work waits until the message is over.
-            let data = unsafe { self.spaces.outgoing(from) };
+            let data = unsafe { areas.outgoing(from) };
             // The usual short message; whatever else there is to say comes from `send`.
             if let Ok(true) = pml.send_inline(comm, data.as_slice(), to.rank(), tag) {
                 continue;
@@ -280,7 +386,7 @@ impl Runner {
                 return Err(Stop::new(sent + index, PmlError::InvalidComm, from));
             };
             // SAFETY: no other message of this round uses `into`, and local work waits, as above.
-            let region = unsafe { self.spaces.incoming(into) };
+            let region = unsafe { areas.incoming(into) };
             let (source, matching) = (Source::Rank(from.rank()), TagMatch::Tag(tag));
             match pml.recv_into(comm, region, source, matching, true) {
                 Ok(request) => self.open.push(Open { request, with: from, expected: into.len() }),
@@ -322,21 +428,30 @@ impl Runner {
     #[inline]
     fn work(&mut self, round: usize) {
         debug_assert!(self.open.is_empty());
-        for step in self.schedule.round(round).local {
-            match *step {
-                // SAFETY: no message is under way.
-                Step::Copy { from, into } => unsafe {
-                    self.spaces.local(from, into, |from, into| pack(into, from));
-                },
-                Step::Reduce { from, into } => {
-                    let Some(reduction) = &self.reduction else { continue };
-                    // SAFETY: as above.
-                    unsafe {
-                        self.spaces.local(from, into, |from, into| reduction.apply(from, into));
-                    }
-                }
-                Step::Send { .. } | Step::Recv { .. } => {}
+        let steps = self.schedule.round(round).local;
+        // SAFETY: no message is under way.
+        unsafe { work(self.spaces.areas(), self.reduction.as_ref(), steps) };
+    }
+}
+
+/// Does local steps.
+///
+/// # Safety
+/// No message of the run is under way.
+#[inline(always)]
+unsafe fn work(areas: Areas<'_>, reduction: Option<&Reduction>, steps: &[Step]) {
+    for step in steps {
+        match *step {
+            // SAFETY: this function's contract.
+            Step::Copy { from, into } => unsafe {
+                areas.local(from, into, |from, into| pack(into, from));
+            },
+            Step::Reduce { from, into } => {
+                let Some(reduction) = reduction else { continue };
+                // SAFETY: this function's contract.
+                unsafe { areas.local(from, into, |from, into| reduction.apply(from, into)) };
             }
+            Step::Send { .. } | Step::Recv { .. } => {}
         }
     }
 }

@@ -76,7 +76,10 @@ impl Plan {
         let kills = (0..victims)
             .map(|_| (rng.random_range(0..400_000), rng.random_range(0..size)))
             .collect();
-        let models = [RailModel::shm(), RailModel::tcp(), RailModel::verbs()];
+        let mut shm = RailModel::shm();
+        // Then messages can be received where they lie.
+        shm.caps.lossless = rng.random_bool(0.7);
+        let models = [shm, RailModel::tcp(), RailModel::verbs()];
         let models = match rng.random_range(0..4) {
             3 => vec![models[1].clone(), models[2].clone()],
             one => vec![models[one].clone()],
@@ -293,7 +296,7 @@ impl World {
         }
     }
 
-    fn begin(&self, process: &mut Process) {
+    fn begin(&mut self, process: &mut Process) {
         let case = &self.plan.cases[process.next];
         let kind = case.kind;
         let who = Who { place: &self.places[process.me as usize], second: false };
@@ -308,25 +311,51 @@ impl World {
             Reduction::user(kind.extent(), kind == Kind::Numbers, Arc::new(kind.apply()));
         let reduction = reduction.expect("elements have bytes");
         let operation = match self.plan.blocking[process.next] {
-            true => process.context.start_blocking(call, lent, Some(&reduction)),
-            false => process.context.start(call, lent, Some(&reduction)),
+            true => {
+                let engine = &mut process.engine;
+                let run = process.context.run(engine, call, lent, Some(&reduction), 2);
+                run.expect("right arguments")
+            }
+            false => {
+                let started = process.context.start(call, lent, Some(&reduction));
+                Some(started.expect("right arguments"))
+            }
         };
-        let operation = operation.expect("right arguments");
-        process.open.push_back(Open { number: process.next, operation, memory });
+        let number = process.next;
         process.next += 1;
+        match operation {
+            Some(operation) => process.open.push_back(Open { number, operation, memory }),
+            None => {
+                self.right(process.me, number, &memory);
+                Self::retire(process, memory);
+            }
+        }
+    }
+
+    /// It was a success.
+    fn right(&mut self, me: u32, number: usize, memory: &[OwnedBuffer; 2]) {
+        self.right += 1;
+        let is_right = memory[1].as_slice() == self.after[number][me as usize];
+        assert!(
+            is_right,
+            "seed {}: {:?} is wrong at {me}",
+            self.plan.seed, self.plan.cases[number]
+        );
+    }
+
+    /// Nobody writes it any more.
+    fn retire(process: &mut Process, mut memory: [OwnedBuffer; 2]) {
+        memory.iter_mut().for_each(|memory| memory.as_mut_slice().fill(CANARY));
+        process.retired.push(memory);
     }
 
     fn over(&mut self, process: &mut Process, open: Open, outcome: Result<(), CollError>) {
-        let Open { number, operation, mut memory } = open;
+        let Open { number, operation, memory } = open;
         process.context.recycle(operation);
         let case = &self.plan.cases[number];
         let me = process.me;
         match outcome {
-            Ok(()) => {
-                self.right += 1;
-                let is_right = memory[1].as_slice() == self.after[number][me as usize];
-                assert!(is_right, "seed {}: {case:?} is wrong at {me}", self.plan.seed);
-            }
+            Ok(()) => self.right(me, number, &memory),
             Err(CollError::Pml(
                 PmlError::ProcFailed { .. }
                 | PmlError::Interrupted
@@ -341,8 +370,7 @@ impl World {
             }
             Err(error) => panic!("seed {}: {case:?} at {me}: {error}", self.plan.seed),
         }
-        memory.iter_mut().for_each(|memory| memory.as_mut_slice().fill(CANARY));
-        process.retired.push(memory);
+        Self::retire(process, memory);
     }
 
     /// The communicator's collectives are over here.

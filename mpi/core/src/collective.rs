@@ -4,11 +4,12 @@
 //! was made before. A non-blocking one gives it to a task. When one ends with an error, every member's ends: by the
 //! failure that all learn of, or by a notice; and not before all of its messages are over (law 2; `ironweave_coll`).
 
-use crate::task::{Task, TaskId};
+use crate::task::{Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
-use ironweave_coll::{Call, CollError, Context, Memory, Operation, Poll, Reduction};
+use ironweave_coll::{Call, CollError, Memory, Operation, Poll, Reduction};
 use ironweave_ft::Nanos;
+use std::cell::LazyCell;
 
 /// A collective operation under way. Poll it to its end; one that is dropped before keeps memory of the library's for
 /// ever, and leaves the caller's to messages under way.
@@ -36,11 +37,21 @@ impl<B: Btl> Core<B> {
         memory: Memory,
         reduction: Option<&Reduction>,
     ) -> Result<Collective, CoreError> {
-        self.begin(comm, |there| there.start(call, memory, reduction))
+        let there = self.comms.get_mut(comm)?;
+        if there.interruption.any() {
+            return Err(there.interruption.error().unwrap_or(CoreError::Interrupted));
+        }
+        let operation = there.collectives.start(call, memory, reduction);
+        let operation = operation.map_err(CoreError::Collective)?;
+        there.users += 1;
+        Ok(Collective::of(comm, operation))
     }
 
     /// As [`collective`](Core::collective), for a caller that blocks: until this one is over here, it begins no other one
     /// by this function. What blocks at one member does so at all.
+    ///
+    /// What is over after `looks` looks at the transport for each message (see [`Context::run`](ironweave_coll::Context::run)) is over when this returns,
+    /// and answered with `None`. Nothing else is moved on meanwhile: progress now and then, however often that happens.
     ///
     /// # Errors
     /// As `collective`.
@@ -51,29 +62,16 @@ impl<B: Btl> Core<B> {
         call: &Call,
         memory: Memory,
         reduction: Option<&Reduction>,
-    ) -> Result<Collective, CoreError> {
-        self.begin(comm, |there| there.start_blocking(call, memory, reduction))
-    }
-
-    #[inline(always)]
-    fn begin(
-        &mut self,
-        comm: CommHandle,
-        start: impl FnOnce(&mut Context) -> Result<Box<Operation>, CollError>,
-    ) -> Result<Collective, CoreError> {
+        looks: u32,
+    ) -> Result<Option<Collective>, CoreError> {
         let there = self.comms.get_mut(comm)?;
         if there.interruption.any() {
             return Err(there.interruption.error().unwrap_or(CoreError::Interrupted));
         }
-        let operation = start(&mut there.collectives).map_err(CoreError::Collective)?;
+        let run = there.collectives.run(&mut self.pml, call, memory, reduction, looks);
+        let Some(operation) = run.map_err(CoreError::Collective)? else { return Ok(None) };
         there.users += 1;
-        Ok(Collective {
-            comm,
-            operation: Some(operation),
-            ended: None,
-            persistent: false,
-            told: false,
-        })
+        Ok(Some(Collective::of(comm, operation)))
     }
 
     /// As [`collective`](Core::collective), as a task.
@@ -88,10 +86,42 @@ impl<B: Btl> Core<B> {
         reduction: Option<&Reduction>,
         now: Nanos,
     ) -> Result<TaskId, CoreError> {
-        let collective = self.collective(comm, call, memory, reduction)?;
-        let task = self.spawn(comm, Task::Collective(collective));
-        self.attend(now);
-        Ok(task)
+        match self.icollective_soon(comm, call, memory, reduction, || now)? {
+            Some(task) => Ok(task),
+            None => Ok(self.spawn_over(comm, Ok(Output::Done))),
+        }
+    }
+
+    /// As [`icollective`](Core::icollective). `None`: it is over already, and went well, because each message went out at once or
+    /// was there.
+    ///
+    /// # Errors
+    /// As `icollective`.
+    pub fn icollective_soon(
+        &mut self,
+        comm: CommHandle,
+        call: &Call,
+        memory: Memory,
+        reduction: Option<&Reduction>,
+        now: impl FnOnce() -> Nanos,
+    ) -> Result<Option<TaskId>, CoreError> {
+        let there = self.comms.get_mut(comm)?;
+        if there.interruption.any() {
+            return Err(there.interruption.error().unwrap_or(CoreError::Interrupted));
+        }
+        let run = there.collectives.run_now(&mut self.pml, call, memory, reduction);
+        let Some(operation) = run.map_err(CoreError::Collective)? else { return Ok(None) };
+        there.users += 1;
+        let mut collective = Collective::of(comm, operation);
+        let now = LazyCell::new(now);
+        let task = match collective.poll(self, || *now) {
+            Some(ended) => self.spawn_over(comm, ended.map(|()| Output::Done)),
+            None => self.spawn_stepping(comm, Task::Collective(collective)),
+        };
+        if self.plane.has_effects() {
+            self.attend(*now);
+        }
+        Ok(Some(task))
     }
 
     /// Makes a persistent collective operation, inactive. Begin each run with [`Collective::restart`].
@@ -104,12 +134,29 @@ impl<B: Btl> Core<B> {
         call: &Call,
     ) -> Result<Collective, CoreError> {
         let there = self.comms.get_mut(comm)?;
-        let operation = Some(there.collectives.init(call).map_err(CoreError::Collective)?);
-        Ok(Collective { comm, operation, ended: None, persistent: true, told: false })
+        let operation = there.collectives.init(call).map_err(CoreError::Collective)?;
+        Ok(Collective { persistent: true, ..Collective::of(comm, operation) })
     }
 }
 
 impl Collective {
+    const fn of(comm: CommHandle, operation: Box<Operation>) -> Collective {
+        let operation = Some(operation);
+        Collective { comm, operation, ended: None, persistent: false, told: false }
+    }
+
+    /// Itself; what stays behind is over.
+    pub(crate) const fn take(&mut self) -> Collective {
+        let Collective { comm, persistent, told, .. } = *self;
+        Collective {
+            comm,
+            operation: self.operation.take(),
+            ended: self.ended.take(),
+            persistent,
+            told,
+        }
+    }
+
     /// The communicator it is bound to.
     pub(crate) const fn comm(&self) -> CommHandle {
         self.comm

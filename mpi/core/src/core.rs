@@ -78,6 +78,8 @@ pub struct Core<B: Btl> {
     pub(crate) freeing: Vec<CommHandle>,
     /// There is something to do that no arriving message will tell of.
     pub(crate) restless: bool,
+    /// There are collectives among the tasks: they go on by being looked at.
+    pub(crate) stepping: bool,
     /// Others hold this process for failed.
     pub(crate) fenced: bool,
     /// Calls of `progress` until deadlines that are far off are looked at.
@@ -126,6 +128,7 @@ impl<B: Btl> Core<B> {
             wanted: BTreeSet::new(),
             freeing: Vec::new(),
             restless: false,
+            stepping: false,
             fenced: false,
             patience: PATIENCE,
             hurried: false,
@@ -165,7 +168,15 @@ impl<B: Btl> Core<B> {
         if self.restless | self.pml.has_control() | (self.patience == 0) {
             return events + self.attend(now());
         }
-        events
+        if self.stepping { events + self.step_all(now()) } else { events }
+    }
+
+    /// Moves tasks on, and nothing else unless they have something to tell.
+    fn step_all(&mut self, now: Nanos) -> usize {
+        let ended = self.step_tasks(now);
+        self.stepping = self.tasks.are_some_collective();
+        let told = self.restless || self.plane.has_effects() || self.has_unsent();
+        if told || !self.freeing.is_empty() { ended + self.attend(now) } else { ended }
     }
 
     /// When [`progress`](Core::progress) is to be called again though nothing arrives; `None`: never.
@@ -177,7 +188,7 @@ impl<B: Btl> Core<B> {
     /// Whether an operation is under way that goes on with each call of [`progress`](Core::progress).
     #[must_use]
     pub const fn is_restless(&self) -> bool {
-        self.restless
+        self.restless | self.stepping
     }
 
     /// Whether the time that [`progress`](Core::progress) is given has to be exact: else some milliseconds of delay do no harm.
@@ -231,6 +242,7 @@ impl<B: Btl> Core<B> {
         let within = |time: Nanos| move |deadline| deadline <= now.saturating_add(time);
         let deadline = self.plane.next_deadline();
         self.hurried = deadline.is_some_and(within(10 * SOON));
+        self.stepping = self.tasks.are_some_collective();
         self.restless = more
             || !(self.tasks.are_quiet() && self.unsent.is_empty() && self.freeing.is_empty())
             || !self.held.is_empty()

@@ -63,12 +63,16 @@ impl Task {
         }
     }
 
-    /// Whether it goes on only when a message of the control plane arrives.
+    /// Whether it goes on only when a message of the control plane arrives, or is a collective, which needs nothing but looks.
     const fn is_quiet(&self) -> bool {
         match self {
             Task::Agreement(task) => task.waits_for().is_some(),
-            _ => false,
+            _ => self.is_collective(),
         }
+    }
+
+    const fn is_collective(&self) -> bool {
+        matches!(self, Task::Collective(_) | Task::Persistent(_))
     }
 
     const fn name(&self) -> &'static str {
@@ -112,7 +116,15 @@ impl Tasks {
         self.active.is_empty()
     }
 
-    /// Whether no task goes on by being looked at alone.
+    /// Whether some task is a collective.
+    pub fn are_some_collective(&self) -> bool {
+        self.active.iter().any(|&at| match &self.slots[at as usize].state {
+            State::Running(task) => task.is_collective(),
+            _ => false,
+        })
+    }
+
+    /// Whether no task but collectives goes on by being looked at alone.
     pub fn are_quiet(&self) -> bool {
         self.active.iter().all(|&at| match &self.slots[at as usize].state {
             State::Running(task) => task.is_quiet(),
@@ -151,12 +163,18 @@ impl Tasks {
 impl<B: Btl> Core<B> {
     /// Adds a task; `on` stays until it is over.
     pub(crate) fn spawn(&mut self, on: CommHandle, task: Task) -> TaskId {
+        self.restless = true;
+        self.spawn_stepping(on, task)
+    }
+
+    /// As [`spawn`](Core::spawn), for a task that has been stepped, and that nothing but messages of its communicator moves on.
+    pub(crate) fn spawn_stepping(&mut self, on: CommHandle, task: Task) -> TaskId {
         if let Ok(comm) = self.comms.any_mut(on) {
             comm.users += 1;
         }
         let id = self.tasks.add(State::Running(task), on);
         self.tasks.active.push(id.slot);
-        self.restless = true;
+        self.stepping = true;
         id
     }
 
@@ -168,12 +186,9 @@ impl<B: Btl> Core<B> {
     /// The outcome of a task; `None` while it is under way. After an answer the task is gone.
     pub fn test(&mut self, task: TaskId) -> Option<Result<Output, CoreError>> {
         let Some(slot) = self.tasks.get(task) else { return Some(Err(CoreError::NoSuchTask)) };
-        if !matches!(slot.state, State::Over(_)) {
-            return None; // what somebody does who waits: nothing is moved
-        }
-        let State::Over(outcome) = std::mem::replace(&mut slot.state, State::Out) else {
-            unreachable!("looked at a moment ago");
-        };
+        // What somebody does who waits: little is moved.
+        let State::Over(outcome) = &mut slot.state else { return None };
+        let outcome = std::mem::replace(outcome, Ok(Output::Done));
         self.tasks.vacate(task.slot);
         Some(outcome)
     }
@@ -218,13 +233,30 @@ impl<B: Btl> Core<B> {
             }
             let slot = &mut self.tasks.slots[index as usize];
             let id = TaskId { slot: index, generation: slot.generation };
-            let State::Running(mut task) = std::mem::replace(&mut slot.state, State::Out) else {
-                unreachable!("active tasks run");
+            let outcome = match &mut slot.state {
+                // The usual one, which is small.
+                State::Running(Task::Collective(task)) => {
+                    let mut out = task.take();
+                    let done = out.poll(self, || now);
+                    if done.is_none() {
+                        self.tasks.slots[index as usize].state =
+                            State::Running(Task::Collective(out));
+                    }
+                    done.map(|done| done.map(|()| Output::Done))
+                }
+                state => {
+                    let State::Running(mut task) = std::mem::replace(state, State::Out) else {
+                        unreachable!("active tasks run");
+                    };
+                    let outcome = task.step(id, self, now);
+                    if outcome.is_none() {
+                        self.tasks.slots[index as usize].state = State::Running(task);
+                    }
+                    outcome
+                }
             };
-            let outcome = task.step(id, self, now);
             let slot = &mut self.tasks.slots[index as usize];
             let Some(outcome) = outcome else {
-                slot.state = State::Running(task);
                 at += 1;
                 continue;
             };

@@ -268,6 +268,30 @@ impl Net {
         }
     }
 
+    /// Shows `take` the next frame of `peer`, if that is the next thing to tell of it. Whether it was taken.
+    pub(crate) fn take_next(
+        &mut self,
+        port: PortId,
+        peer: u32,
+        take: impl FnOnce(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        let inbox = &self.port(port).inbox;
+        let about = inbox.iter().position(|report| report.peer() == Some(Peer(peer)));
+        let is_received = |at: &usize| matches!(inbox[*at], Report::Received(_));
+        let Some(at) = about.filter(is_received) else { return false };
+        let Some(endpoint) = self.endpoint_mut(port, peer) else { return false };
+        let (link, side) = (endpoint.link, endpoint.side);
+        let Some(Received::Frame(frame)) = endpoint.received.front() else { return false };
+        let len = frame.payload.len();
+        if endpoint.busy || endpoint.asked || !take(frame.header.as_bytes(), &frame.payload) {
+            return false;
+        }
+        endpoint.received.pop_front();
+        self.port_mut(port).inbox.remove(at);
+        self.consumed(link, side, port, Some(len));
+        true
+    }
+
     /// The first report about `peer`, for `invalidate`.
     pub(crate) fn take_about(&mut self, port: PortId, peer: u32) -> Option<Report> {
         let inbox = &mut self.port_mut(port).inbox;

@@ -1,28 +1,35 @@
 //! Collective communication: blocking, non-blocking and persistent (MPI 5.0, chapter 6).
 //!
 //! Arguments become a [`Prepared`](run::Prepared) call of `ironweave_coll` ([`prepare`]), in bytes; the three forms differ in how it
-//! is run ([`run`]). A failure ends every member's call; the schedule's messages are over before the caller hears of it.
+//! is run ([`run`]). Plain arguments have a short cut ([`soon`]). A failure ends every member's call; the schedule's messages are over before the caller hears of it.
 
 mod neighbor;
 pub mod prepare;
 pub mod run;
 pub mod side;
+pub mod soon;
 
 use crate::prelude::*;
 
-/// A collective in its three forms, of both widths.
+/// A collective in its three forms, of both widths; `or` is its short cut.
 macro_rules! collective {
     ($(
         $blocking:ident / $blocking_c:ident, $immediate:ident / $immediate_c:ident, $init:ident / $init_c:ident
-        ($($arg:ident: $ty:ty),* $(,)?) = |$there:ident| $prepare:expr;
+        ($($arg:ident: $ty:ty),* $(,)?) = |$there:ident| $prepare:expr $(, or $soon:expr)?;
     )*) => {$(
         mpi! {
-            fn $blocking / $blocking_c($($arg: $ty,)* comm: MPI_Comm) on comm {
+            fn $blocking / $blocking_c($($arg: $ty,)* comm: MPI_Comm) on comm $(first {
+                // SAFETY: the caller's buffers, given back before this returns.
+                $crate::collective::soon::blocking(comm, move |$there| unsafe { $soon })
+            })? {
                 // SAFETY: the caller's buffers, given back before this returns.
                 $crate::collective::run::blocking(comm, move |$there| unsafe { $prepare })
             }
 
-            fn $immediate / $immediate_c($($arg: $ty,)* comm: MPI_Comm, request: *mut MPI_Request) on comm {
+            fn $immediate / $immediate_c($($arg: $ty,)* comm: MPI_Comm, request: *mut MPI_Request) on comm $(first {
+                // SAFETY: the caller's buffers, which are the library's until the request is over, and result.
+                unsafe { $crate::collective::soon::immediate(comm, move |$there| $soon).map(|made| made.map(|made| request.write(made))) }
+            })? {
                 // SAFETY: the caller's buffers, which are the library's until the request is over, and result.
                 unsafe { $crate::collective::run::immediate(comm, move |$there| $prepare, request) }
             }
@@ -38,7 +45,8 @@ macro_rules! collective {
 collective! {
     MPI_Bcast / MPI_Bcast_c, MPI_Ibcast / MPI_Ibcast_c, MPI_Bcast_init / MPI_Bcast_init_c
     (buffer: *mut c_void, count: Count, datatype: MPI_Datatype, root: c_int)
-    = |there| prepare::bcast(there, buffer, count.wide(), datatype, root);
+    = |there| prepare::bcast(there, buffer, count.wide(), datatype, root),
+    or soon::bcast(there, buffer, count.wide(), datatype, root);
 
     MPI_Gather / MPI_Gather_c, MPI_Igather / MPI_Igather_c, MPI_Gather_init / MPI_Gather_init_c
     (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype, root: c_int)
@@ -58,7 +66,8 @@ collective! {
 
     MPI_Allgather / MPI_Allgather_c, MPI_Iallgather / MPI_Iallgather_c, MPI_Allgather_init / MPI_Allgather_init_c
     (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype)
-    = |there| prepare::allgather(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype);
+    = |there| prepare::allgather(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype),
+    or soon::allgather(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype);
 
     MPI_Allgatherv / MPI_Allgatherv_c, MPI_Iallgatherv / MPI_Iallgatherv_c, MPI_Allgatherv_init / MPI_Allgatherv_init_c
     (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const Count, displs: *const Displ, recvtype: MPI_Datatype)
@@ -66,7 +75,8 @@ collective! {
 
     MPI_Alltoall / MPI_Alltoall_c, MPI_Ialltoall / MPI_Ialltoall_c, MPI_Alltoall_init / MPI_Alltoall_init_c
     (sendbuf: *const c_void, sendcount: Count, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcount: Count, recvtype: MPI_Datatype)
-    = |there| prepare::alltoall(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype);
+    = |there| prepare::alltoall(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype),
+    or soon::alltoall(there, sendbuf, sendcount.wide(), sendtype, recvbuf, recvcount.wide(), recvtype);
 
     MPI_Alltoallv / MPI_Alltoallv_c, MPI_Ialltoallv / MPI_Ialltoallv_c, MPI_Alltoallv_init / MPI_Alltoallv_init_c
     (sendbuf: *const c_void, sendcounts: *const Count, sdispls: *const Displ, sendtype: MPI_Datatype, recvbuf: *mut c_void, recvcounts: *const Count, rdispls: *const Displ, recvtype: MPI_Datatype)
@@ -78,11 +88,13 @@ collective! {
 
     MPI_Reduce / MPI_Reduce_c, MPI_Ireduce / MPI_Ireduce_c, MPI_Reduce_init / MPI_Reduce_init_c
     (sendbuf: *const c_void, recvbuf: *mut c_void, count: Count, datatype: MPI_Datatype, op: MPI_Op, root: c_int)
-    = |there| prepare::reduce(there, sendbuf, recvbuf, count.wide(), datatype, op, root);
+    = |there| prepare::reduce(there, sendbuf, recvbuf, count.wide(), datatype, op, root),
+    or soon::reduce(there, sendbuf, recvbuf, count.wide(), datatype, op, root);
 
     MPI_Allreduce / MPI_Allreduce_c, MPI_Iallreduce / MPI_Iallreduce_c, MPI_Allreduce_init / MPI_Allreduce_init_c
     (sendbuf: *const c_void, recvbuf: *mut c_void, count: Count, datatype: MPI_Datatype, op: MPI_Op)
-    = |there| prepare::allreduce(there, sendbuf, recvbuf, count.wide(), datatype, op);
+    = |there| prepare::allreduce(there, sendbuf, recvbuf, count.wide(), datatype, op),
+    or soon::allreduce(there, sendbuf, recvbuf, count.wide(), datatype, op);
 
     MPI_Reduce_scatter / MPI_Reduce_scatter_c, MPI_Ireduce_scatter / MPI_Ireduce_scatter_c, MPI_Reduce_scatter_init / MPI_Reduce_scatter_init_c
     (sendbuf: *const c_void, recvbuf: *mut c_void, recvcounts: *const Count, datatype: MPI_Datatype, op: MPI_Op)
@@ -124,7 +136,7 @@ collective! {
 }
 
 mpi! {
-    fn MPI_Barrier(comm: MPI_Comm) on comm {
+    fn MPI_Barrier(comm: MPI_Comm) on comm first { soon::blocking(comm, |_| soon::barrier()) } {
         run::blocking(comm, |_| Ok(prepare::barrier()))
     }
 

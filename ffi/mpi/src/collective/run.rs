@@ -3,11 +3,11 @@
 use super::side::Side;
 use crate::prelude::*;
 use crate::process::Inside;
-use crate::request::{self, After, Ended, Operation, Request};
+use crate::request::{self, After, Ended, Land, Operation, Request, SENT};
 use crate::{comm, comm::Comm};
 use ironweave::raw::Unfinished;
 use ironweave_coll::{Call, Memory, Reduction};
-use ironweave_core::Collective;
+use ironweave_core::{Collective, CoreError};
 
 /// A collective with everything it needs.
 pub struct Prepared {
@@ -57,14 +57,24 @@ pub fn blocking(
             ready.land();
             Ok(())
         }
-        Err(unfinished) => match *unfinished {
-            Unfinished::Over(error) => Err(error.into()),
-            Unfinished::GivenUp => {
+        Err(error) => {
+            if matches!(*error, Unfinished::GivenUp) {
                 std::mem::forget(prepared); // messages may still use the memory (law 2)
-                process::check()?;
-                Err(ironweave::Error::Fenced.into())
             }
-        },
+            unfinished(*error)
+        }
+    }
+}
+
+/// Why a collective did not succeed.
+#[cold]
+pub fn unfinished(why: Unfinished) -> Result<()> {
+    match why {
+        Unfinished::Over(error) => Err(error.into()),
+        Unfinished::GivenUp => {
+            process::check()?;
+            Err(ironweave::Error::Fenced.into())
+        }
     }
 }
 
@@ -81,17 +91,24 @@ pub unsafe fn immediate(
     let there = comm::get(comm)?;
     let mut prepared = prepare(there)?;
     let mut inside = process::enter()?;
-    let now = inside.engine.now();
     // SAFETY: `prepared` is in the request, which stays until the operation is over.
     let memory = unsafe { prepared.memory() };
     let reduction = prepared.reduction.as_ref();
-    let begun = inside.engine.icollective(there.core, &prepared.call, memory, reduction, now);
-    let land = Box::new(move |_: &mut Inside, _| {
-        prepared.land();
-        Ok(None)
-    });
-    let begun = begun.map(|task| Request::Task(task, land)).map_err(Fail::from);
-    let made = request::deferred(&mut inside, comm, begun)?;
+    let made = match inside.engine.icollect(there.core, &prepared.call, memory, reduction) {
+        Ok(None) => {
+            prepared.land();
+            SENT
+        }
+        begun => {
+            let land: Land = Box::new(move |_, _| {
+                prepared.land();
+                Ok(None)
+            });
+            let task = begun.transpose().map(|task| task.map(|task| Request::Task(task, land)));
+            let task = task.unwrap_or_else(|| Err(CoreError::NoSuchTask));
+            request::deferred(&mut inside, comm, task.map_err(Fail::from))?
+        }
+    };
     // SAFETY: this function's contract.
     unsafe { request_out.write(made) };
     Ok(())
@@ -124,7 +141,7 @@ struct Again {
     prepared: Prepared,
     running: bool,
     /// It was over when it began.
-    ended: Option<std::result::Result<(), ironweave_core::CoreError>>,
+    ended: Option<std::result::Result<(), CoreError>>,
 }
 
 impl Operation for Again {
