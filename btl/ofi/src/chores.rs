@@ -38,6 +38,7 @@ impl Ofi {
                 self.finish(peer, end, sink);
             }
         }
+        self.join_lanes();
         self.flush();
         if !(self.core.reads.is_idle() && self.core.wrong_reads.is_empty()) {
             self.read_on(sink);
@@ -52,6 +53,18 @@ impl Ofi {
         }
         for index in std::mem::take(&mut self.core.ended) {
             self.tidy(Peer(index));
+        }
+    }
+
+    /// Takes up peers' lanes, and tells them of ours.
+    fn join_lanes(&mut self) {
+        for (life, name) in std::mem::take(&mut self.core.lane_names) {
+            if let (true, Some(port)) = (self.core.is_live(life), self.port.as_mut()) {
+                self.core.reads.lanes.join(port, life, &name);
+            }
+        }
+        for (life, name) in std::mem::take(&mut self.core.reads.lanes.untold) {
+            self.core.tell_lane(life, &name);
         }
     }
 

@@ -6,7 +6,7 @@
 use crate::endpoint::{Endpoint, Farewell, Phase, index_of};
 use crate::provider::{Place, Verdict, judge};
 use crate::reads::Reads;
-use crate::wire::{Greeter, Greeting, JobKey, Kind, PEERS_MAX, PREFIX, Prefix};
+use crate::wire::{Greeter, Greeting, JobKey, Kind, NAME_MAX, PEERS_MAX, PREFIX, Prefix};
 use ironweave_btl::{Cause, Counters, Fault, Peer, RmaDescriptor, Sink};
 use ironweave_ffi::ofi::{Event, FiAddr, Slot, Work};
 use std::collections::VecDeque;
@@ -75,6 +75,8 @@ pub(crate) struct Core {
     pub unused: Vec<Slot>,
     /// Greetings to be answered.
     pub greetings: Vec<Vec<u8>>,
+    /// Peers' lanes: of which life, at which address.
+    pub lane_names: Vec<(u64, Vec<u8>)>,
     /// Lives that broke, and how.
     pub failing: Vec<(u64, Fault)>,
     /// Lives that are over as soon as the provider has let go of their memory.
@@ -120,6 +122,14 @@ impl Core {
         let message = Prefix::new(kind, 0, 0, number, token).as_bytes().to_vec();
         let until = Instant::now() + if life == 0 { LAST_WORDS } else { LIFELONG };
         self.controls.push_back(Control { life, to, message, until, after: None, again: 0 });
+    }
+
+    /// Tells the peer of a life where our lane for it is.
+    pub(crate) fn tell_lane(&mut self, life: u64, name: &[u8]) {
+        let Some((_, ep)) = self.live(life) else { return };
+        let (to, theirs) = (ep.to, ep.theirs);
+        self.tell(Kind::Lane, life, to, theirs, 0);
+        self.controls.back_mut().expect("just queued").message.extend_from_slice(name);
     }
 
     /// Greets a peer, or answers its greeting.
@@ -264,6 +274,14 @@ impl Core {
                 let cause = if finalized { Cause::Finalized } else { Cause::Unreachable };
                 self.failing.push((token, Fault::rail(peer, cause)));
             }
+            Kind::Lane => {
+                let right = (1..=NAME_MAX).contains(&payload.len()) && header.is_empty();
+                if right && self.lane_names.len() < GREETINGS {
+                    self.lane_names.push((token, payload.to_vec()));
+                } else {
+                    self.counters.rejected.add(1);
+                }
+            }
             Kind::Ready | Kind::Credit | Kind::Hello | Kind::Welcome => {}
         }
     }
@@ -360,7 +378,7 @@ impl Core {
     pub(crate) fn end<S: Sink>(&mut self, peer: Peer, end: End, sink: &mut S) {
         let Some(place) = self.peers.get_mut(peer.index()) else { return };
         let Some(ep) = place.ep.take() else { return };
-        if self.reads.has_lane(ep.token) {
+        if self.reads.lanes.has(ep.token) {
             // First the fence, which needs the port: `Ofi::finish`.
             self.ending.push((ep.token, end));
             place.ep = Some(ep);
@@ -451,6 +469,8 @@ impl Core {
             && self.due.is_empty()
             && self.waiting.is_empty()
             && self.greetings.is_empty()
+            && self.lane_names.is_empty()
+            && self.reads.lanes.untold.is_empty()
             && self.failing.is_empty()
             && self.ending.is_empty()
             && self.watched.is_empty()

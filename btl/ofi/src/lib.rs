@@ -23,6 +23,7 @@ mod config;
 mod core;
 mod endpoint;
 mod greet;
+mod lanes;
 mod lend;
 pub mod provider;
 mod rail;

@@ -142,6 +142,7 @@ impl Ofi {
             waiting: Vec::new(),
             unused: Vec::new(),
             greetings: Vec::new(),
+            lane_names: Vec::new(),
             failing: Vec::new(),
             ending: Vec::new(),
             watched: Vec::new(),
@@ -489,13 +490,14 @@ impl Btl for Ofi {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes",
+            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined",
             self.core.who.rail,
             self.caps.device,
             self.port,
             self.core.controls.len(),
             self.core.reads.len(),
-            self.core.reads.lanes()
+            self.core.reads.lanes.len(),
+            self.core.reads.lanes.joined()
         )?;
         for (index, place) in self.core.peers.iter().enumerate().take(64) {
             if let Some(ep) = &place.ep {

@@ -5,18 +5,16 @@
 //! [`Reads::fence`]). Where the provider's endpoints must not be closed with operations under way, where the read is short, or
 //! where all lanes are taken, a chunk lands in memory of the port's and is copied when it is whole.
 
+use crate::lanes::Lanes;
 use crate::lend;
+use crate::provider::{Place, Verdict, judge};
 use ironweave_btl::{Cause, Counters, Fault, Peer, RemoteKey, RmaDescriptor, RmaKind, Sink};
-use ironweave_ffi::ofi::{FiAddr, Lane, Port, Registration, Remote};
+use ironweave_ffi::ofi::{FiAddr, Port, Registration, Remote};
 use slab::Slab;
 use std::collections::VecDeque;
 
-use crate::provider::{Place, Verdict, judge};
-
 /// Reads taken at once.
 const TRANSFERS: usize = 64;
-/// Peers with a lane at once: each is an endpoint, which some providers give megabytes of buffers.
-const LANES: usize = 16;
 /// Shorter reads are not worth one, in bytes.
 const LANE_MIN: usize = 16 << 10;
 
@@ -66,16 +64,13 @@ pub(crate) struct Reads {
     chunks: Slab<Chunk>,
     unasked: VecDeque<usize>,
     generations: u64,
-    /// Lanes by the life that they belong to.
-    lanes: Vec<(u64, Lane)>,
-    /// The provider would not open one.
-    no_lanes: bool,
+    pub lanes: Lanes,
 }
 
 impl Reads {
     /// No reads; `lanes`: long ones go straight into user memory.
     pub(crate) fn new(lanes: bool) -> Self {
-        Reads { no_lanes: !lanes, ..Reads::default() }
+        Reads { lanes: Lanes::new(lanes), ..Reads::default() }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -88,10 +83,6 @@ impl Reads {
 
     pub(crate) fn len(&self) -> usize {
         self.transfers.len()
-    }
-
-    pub(crate) fn lanes(&self) -> usize {
-        self.lanes.len()
     }
 
     /// Takes a read; `Err` with what is wrong with the peer's key.
@@ -137,13 +128,12 @@ impl Reads {
             if transfer.asked == 0
                 && let RmaKind::Get(region) = &transfer.descriptor.kind
                 && (LANE_MIN..=port.info().max_message()).contains(&transfer.len)
-                && let Some(lane) =
-                    lane_of(&mut self.lanes, &mut self.no_lanes, port, transfer.life)
+                && let Some((lane, there)) = self.lanes.open(port, transfer.life)
             {
                 let (generation, lane_life) = (transfer.generation, Some(transfer.life));
                 let whole = Chunk { transfer: at, generation, offset: 0, lane: lane_life };
                 let mark = self.chunks.insert(whole);
-                let (to, remote) = (transfer.to, transfer.remote);
+                let (to, remote) = (there.unwrap_or(transfer.to), transfer.remote);
                 match lend::read_into(port, lane, region, to, remote, mark as u64) {
                     Ok(()) => transfer.asked = transfer.len,
                     Err(error) => {
@@ -204,30 +194,21 @@ impl Reads {
             .then(|| self.transfers.remove(chunk.transfer).descriptor)
     }
 
-    /// Whether a lane may still write memory of that life's reads.
-    pub(crate) fn has_lane(&self, life: u64) -> bool {
-        self.lanes.iter().any(|(of, _)| *of == life)
-    }
-
     /// Takes all memory of a life's reads out of the provider's reach; `false` when it does not let go yet.
     pub(crate) fn fence(&mut self, port: &mut Port, life: u64) -> bool {
-        let Some(at) = self.lanes.iter().position(|(of, _)| *of == life) else { return true };
-        let (_, lane) = self.lanes.swap_remove(at);
-        match port.close_lane(lane) {
-            Ok(()) => {
-                self.chunks.retain(|_, chunk| chunk.lane != Some(life)); // their events do not come
-                true
-            }
-            Err(lane) => {
-                self.lanes.push((life, lane));
-                false
-            }
+        if !self.lanes.has(life) {
+            return true;
         }
+        let closed = self.lanes.close(port, life);
+        if closed {
+            self.chunks.retain(|_, chunk| chunk.lane != Some(life)); // their events do not come
+        }
+        closed
     }
 
     /// [`fence`](Reads::fence) for all lives; `false` when one of them is not let go of.
     pub(crate) fn fence_all(&mut self, port: &mut Port) -> bool {
-        let lives: Vec<u64> = self.lanes.iter().map(|(life, _)| *life).collect();
+        let lives = self.lanes.lives();
         lives.into_iter().filter(|&life| !self.fence(port, life)).count() == 0
     }
 
@@ -267,32 +248,6 @@ impl Reads {
             let transfer = self.transfers.remove(at);
             counters.purged.add(1);
             sink.rma_completed(transfer.descriptor, Err(Fault::operation(peer, cause.clone())));
-        }
-    }
-}
-
-/// The lane of a life, opened at first use; `None` when there can be no more.
-fn lane_of<'a>(
-    lanes: &'a mut Vec<(u64, Lane)>,
-    no_lanes: &mut bool,
-    port: &mut Port,
-    life: u64,
-) -> Option<&'a Lane> {
-    if let Some(at) = lanes.iter().position(|(of, _)| *of == life) {
-        return Some(&lanes[at].1);
-    }
-    if *no_lanes || lanes.len() >= LANES {
-        return None;
-    }
-    match port.open_lane() {
-        Ok(lane) => {
-            lanes.push((life, lane));
-            lanes.last().map(|(_, lane)| lane)
-        }
-        Err(error) => {
-            tracing::debug!(%error, "ofi reads go by way of buffers");
-            *no_lanes = true;
-            None
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Every byte that crosses an endpoint: the prefix of each message, and the greetings. Pure; decoders believe nothing
-//! (law 9). Version 1. Integers are little-endian.
+//! (law 9). Version 2. Integers are little-endian.
 //!
 //! ```text
 //!  0      1      2         4            8                 16
@@ -29,7 +29,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Length of the prefix, in bytes.
 pub const PREFIX: usize = size_of::<Prefix>();
 /// What comes before a payload at most, in bytes.
@@ -66,10 +66,12 @@ pub enum Kind {
     ByeAck,
     /// The connection is refused: the sender has finalized, or holds the receiver for dead.
     Refuse,
+    /// Where the sender's lane for the receiver is, for reads: its address is the payload.
+    Lane,
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 10] = [
         Kind::Data,
         Kind::Hello,
         Kind::Welcome,
@@ -79,6 +81,7 @@ impl Kind {
         Kind::Bye,
         Kind::ByeAck,
         Kind::Refuse,
+        Kind::Lane,
     ];
 
     const fn number(self) -> u8 {

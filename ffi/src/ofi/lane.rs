@@ -7,7 +7,7 @@
 //! once.
 
 use super::errno::Errno;
-use super::port::{FiAddr, Port, Remote, Stage, Work, bind_and_enable, close};
+use super::port::{FiAddr, Port, Remote, Stage, Work, bind_and_enable, close, name_of};
 use super::{OfiError, raw};
 use std::ptr::{NonNull, null_mut};
 
@@ -16,12 +16,12 @@ use std::ptr::{NonNull, null_mut};
 pub struct Lane(usize);
 
 impl Port {
-    /// Opens an endpoint for reads of one peer's memory.
+    /// Opens an endpoint for reads of one peer's memory, which that peer's lane may read from too; and its address.
     ///
     /// # Errors
     /// The provider's; [`Errno::OPNOTSUPP`] without [`Wanted::rma`](super::Wanted), and where endpoints must not be closed
     /// with operations under way ([`Options::close_busy`](super::Options)).
-    pub fn open_lane(&mut self) -> Result<Lane, OfiError> {
+    pub fn open_lane(&mut self) -> Result<(Lane, Vec<u8>), OfiError> {
         if !(self.info.has().rma && self.options.close_busy) {
             return Err(OfiError::Call { call: "fi_endpoint", error: Errno::OPNOTSUPP });
         }
@@ -36,17 +36,20 @@ impl Port {
         let ep: NonNull<raw::Ep> = NonNull::new(ep).ok_or(none)?;
         // SAFETY: just opened, with the port's own vector and queue, which stay open for longer.
         let enabled = unsafe { bind_and_enable(ep, self.av, self.cq, || Ok(())) };
-        if let Err(error) = enabled {
-            // SAFETY: open, and nothing was started on it.
-            let _ = unsafe { close(ep.as_ptr().cast()) };
-            return Err(error);
-        }
+        let name = match enabled.and_then(|()| name_of(ep)) {
+            Ok(name) => name,
+            Err(error) => {
+                // SAFETY: open, and nothing was started on it.
+                let _ = unsafe { close(ep.as_ptr().cast()) };
+                return Err(error);
+            }
+        };
         let at = self.lanes.iter().position(Option::is_none).unwrap_or_else(|| {
             self.lanes.push(None);
             self.lanes.len() - 1
         });
         self.lanes[at] = Some(ep);
-        Ok(Lane(at))
+        Ok((Lane(at), name))
     }
 
     /// Reads `len` bytes of a peer's memory to `start`; [`Event::ReadInto`](super::Event) or

@@ -936,7 +936,7 @@ pub(super) unsafe fn bind_and_enable(
     }
 }
 
-fn name_of(ep: NonNull<raw::Ep>) -> Result<Vec<u8>, OfiError> {
+pub(super) fn name_of(ep: NonNull<raw::Ep>) -> Result<Vec<u8>, OfiError> {
     let mut name = vec![0; NAME_MAX];
     let mut len = name.len();
     // SAFETY: the endpoint is open; at most `len` bytes are written, and `len` is set to the address's length.

@@ -3,6 +3,7 @@
 //! each library and provider, and says by name which is not there.
 #![allow(unsafe_code)] // buffers that are lent and watched
 
+mod killed;
 #[path = "../support/libraries.rs"]
 mod libraries;
 mod peers;
@@ -12,8 +13,8 @@ mod vectors;
 
 use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{
-    Address, Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, Residue, RmaDescriptor,
-    RmaKind, Scope, Sink, Token,
+    Address, Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, RemoteKey, Residue,
+    RmaDescriptor, RmaKind, Scope, Sink, Token,
 };
 use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
 use libraries::{DEBIAN, V1_22, V2_5, library};
@@ -112,6 +113,14 @@ impl Node {
 
     fn turn(&mut self) -> usize {
         self.btl.progress(&mut self.seen)
+    }
+
+    /// Begins to read what `remote` names into all of `target`, which is not looked at before the read came back.
+    fn read(&mut self, peer: Peer, remote: RemoteKey, target: &OwnedBuffer) {
+        // SAFETY: by the callers' promise above; tests keep the buffer longer than the rail.
+        let kind = RmaKind::Get(unsafe { target.recv_region() });
+        let read = RmaDescriptor { peer, kind, remote, remote_offset: 0, token: Token(1) };
+        self.btl.rma(read).map_err(|(refused, _)| refused).expect("room for one read");
     }
 }
 

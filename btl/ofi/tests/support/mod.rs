@@ -61,7 +61,7 @@ pub fn inject(at: &str, provider: &str, address: &Address, round: u64) -> Inject
     let len = (round * 37 % 4000) as usize;
     let mut noise: Vec<u8> = (0..len as u64).map(|i| (i * round / 7) as u8).collect();
     if !round.is_multiple_of(3) && noise.len() > 16 {
-        noise[0] = 0xB0 + (round % 9) as u8;
+        noise[0] = 0xB0 + (round % 10) as u8;
         noise[1] = (round % 80) as u8;
         noise[8..11].fill(0);
     }
