@@ -7,7 +7,8 @@
 //! once.
 
 use super::errno::Errno;
-use super::port::{FiAddr, Port, Remote, Stage, Work, bind_and_enable, close, name_of};
+use super::open::{bind_and_enable, called, close, name_of};
+use super::port::{FiAddr, Port, Remote, Stage, Work};
 use super::{OfiError, raw};
 use std::ptr::{NonNull, null_mut};
 
@@ -31,7 +32,7 @@ impl Port {
             let ops = &*(*self.domain.as_ptr()).ops;
             (ops.endpoint)(self.domain.as_ptr(), self.info.raw(), &mut ep, null_mut())
         };
-        super::port::called("fi_endpoint", returned)?;
+        called("fi_endpoint", returned)?;
         let none = OfiError::Call { call: "fi_endpoint", error: Errno::OTHER };
         let ep: NonNull<raw::Ep> = NonNull::new(ep).ok_or(none)?;
         // SAFETY: just opened, with the port's own vector and queue, which stay open for longer.

@@ -14,12 +14,15 @@
 
 #![allow(unsafe_code)] // Calls a C library through its documented types; each file here says by which invariant.
 
+mod completion;
 mod errno;
 mod info;
 mod lane;
 mod memory;
+mod open;
 mod port;
 mod raw;
+mod registration;
 mod standing;
 
 pub use errno::Errno;

@@ -1,0 +1,209 @@
+//! What the library reports: its completion queue read, each entry matched with the operation it belongs to, receives posted
+//! again. No entry is believed: one that names no operation under way, or bytes outside of what was posted, ends the port.
+
+use super::errno::Errno;
+use super::port::{Context, Event, Operation, Port, Stage, Work};
+use super::raw;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+/// Completions read in one call.
+const BATCH: usize = 16;
+
+impl Port {
+    /// Reports what is over or has arrived, up to a few batches. Returns how much; 0 means idle.
+    ///
+    /// # Errors
+    /// The completion queue itself failed (it overran): the port is of no use any more.
+    #[inline]
+    pub fn poll(&mut self, mut each: impl FnMut(Event<'_>)) -> Result<usize, Errno> {
+        let mut entries = [const { MaybeUninit::<raw::CqEntry>::uninit() }; BATCH];
+        let mut reports = 0;
+        for _ in 0..4 {
+            // SAFETY: the queue is open, and has entries of this format; up to BATCH are written.
+            let returned = unsafe {
+                ((*(*self.cq.as_ptr()).ops).read)(
+                    self.cq.as_ptr(),
+                    entries.as_mut_ptr().cast(),
+                    BATCH,
+                )
+            };
+            match Errno::check(returned) {
+                Ok(0) | Err(Errno::AGAIN) => {
+                    if !self.orphans.is_empty() {
+                        self.forget_orphans();
+                    }
+                    break;
+                }
+                Err(Errno::AVAIL) => {
+                    if !self.read_error(&mut each) {
+                        break;
+                    }
+                    reports += 1;
+                }
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    for entry in &entries[..count.min(BATCH)] {
+                        // SAFETY: the call says that it wrote that many.
+                        let entry = unsafe { entry.assume_init() };
+                        self.completed(&entry, &mut each)?;
+                    }
+                    reports += count;
+                    if count < BATCH {
+                        break;
+                    }
+                }
+            }
+        }
+        if !self.to_post.is_empty() {
+            self.post()?;
+        }
+        Ok(reports)
+    }
+
+    #[inline]
+    fn completed(
+        &mut self,
+        entry: &raw::CqEntry,
+        each: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Errno> {
+        let Some(at) = self.operation_of(entry.context) else {
+            return Err(Errno::OTHER); // an operation that we never started
+        };
+        let Operation { offset, capacity, work, mark, len, stage, .. } = self.operations[at];
+        match work {
+            Work::ReadInto => {
+                if stage == Stage::Flying {
+                    self.finish_read_into(at);
+                    each(Event::ReadInto { mark });
+                }
+            }
+            Work::Send => {
+                self.land(at);
+                each(Event::Sent { mark });
+            }
+            Work::Read => {
+                each(Event::Read { mark, bytes: self.arena().bytes(offset..offset + len) });
+                self.land(at);
+            }
+            Work::Receive => {
+                if entry.flags & raw::RECV != 0 {
+                    let range = offset..offset + capacity;
+                    let start = if self.multi_recv {
+                        self.arena().locate(entry.buf.cast(), entry.len, &range)
+                    } else {
+                        (entry.len <= capacity).then_some(offset)
+                    };
+                    // A message outside of what was posted: nothing it says can be believed.
+                    let start = start.ok_or(Errno::FAULT)?;
+                    each(Event::Arrived(self.arena().bytes(start..start + entry.len)));
+                }
+                if !self.multi_recv || entry.flags & raw::MULTI_RECV != 0 {
+                    self.operations[at].stage = Stage::Idle;
+                    self.to_post.push(at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn read_error(&mut self, each: &mut impl FnMut(Event<'_>)) -> bool {
+        let mut entry = raw::CqErrEntry {
+            context: null_mut(),
+            flags: 0,
+            len: 0,
+            buf: null_mut(),
+            data: 0,
+            tag: 0,
+            olen: 0,
+            err: 0,
+            prov_errno: 0,
+            err_data: null_mut(),
+            err_data_size: 0,
+            later: [0; 8],
+        };
+        // SAFETY: the queue is open; one entry is written.
+        let returned =
+            unsafe { ((*(*self.cq.as_ptr()).ops).readerr)(self.cq.as_ptr(), &mut entry, 0) };
+        if !matches!(Errno::check(returned), Ok(1)) {
+            return false;
+        }
+        let (error, provider_error) = (Errno(entry.err), entry.prov_errno);
+        let Some(at) = self.operation_of(entry.context) else {
+            // Of an inject, or of nothing that has a name.
+            each(Event::Failed { work: Work::Send, mark: 0, error, provider_error });
+            return true;
+        };
+        let Operation { work, mark, stage, .. } = self.operations[at];
+        match work {
+            Work::ReadInto => {
+                if stage == Stage::Flying {
+                    self.finish_read_into(at);
+                    each(Event::Failed { work, mark, error, provider_error });
+                }
+            }
+            Work::Receive => {
+                if !self.multi_recv || entry.flags & raw::MULTI_RECV != 0 {
+                    self.operations[at].stage = Stage::Idle;
+                    self.to_post.push(at);
+                }
+                each(Event::Failed { work, mark: 0, error, provider_error });
+            }
+            Work::Send | Work::Read => {
+                self.land(at);
+                each(Event::Failed { work, mark, error, provider_error });
+            }
+        }
+        true
+    }
+
+    /// The operation whose context the library gave back; `None` when it is none of ours that is under way.
+    #[inline]
+    fn operation_of(&self, context: *const c_void) -> Option<usize> {
+        let from_start = (context as usize).checked_sub(self.contexts.as_ptr() as usize)?;
+        let at = from_start / size_of::<Context>();
+        let whole = from_start.is_multiple_of(size_of::<Context>());
+        let stage = self.operations.get(at)?.stage;
+        (whole && matches!(stage, Stage::Flying | Stage::Orphan)).then_some(at)
+    }
+
+    /// Posts the receives that are idle; those for which there is no room stay for the next time.
+    pub(super) fn post(&mut self) -> Result<(), Errno> {
+        while let Some(at) = self.to_post.pop() {
+            let Operation { offset, capacity, .. } = self.operations[at];
+            let context = self.contexts[at].0.get().cast::<c_void>();
+            let buffer = self.arena().at(offset).cast::<c_void>();
+            let mut desc = self.desc();
+            // SAFETY: the endpoint is open. The buffer is the library's until its completion is read, or the endpoint
+            // is closed; what is described on the stack is read during the call only.
+            let returned = unsafe {
+                let msg = &*(*self.ep.as_ptr()).msg;
+                if self.multi_recv {
+                    let iov = libc::iovec { iov_base: buffer, iov_len: capacity };
+                    let message = raw::Msg {
+                        iov: &raw const iov,
+                        desc: &raw mut desc,
+                        iov_count: 1,
+                        addr: raw::ADDR_UNSPEC,
+                        context,
+                        data: 0,
+                    };
+                    (msg.recvmsg)(self.ep.as_ptr(), &raw const message, raw::MULTI_RECV)
+                } else {
+                    let from = raw::ADDR_UNSPEC;
+                    (msg.recv)(self.ep.as_ptr(), buffer, capacity, desc, from, context)
+                }
+            };
+            match Errno::check(returned) {
+                Ok(_) => self.operations[at].stage = Stage::Flying,
+                Err(error) => {
+                    self.to_post.push(at);
+                    return if error == Errno::AGAIN { Ok(()) } else { Err(error) };
+                }
+            }
+        }
+        Ok(())
+    }
+}
