@@ -74,9 +74,10 @@ impl Lanes {
         Some((&self.open[at].lane, self.open[at].there))
     }
 
-    /// The peer of that life has a lane at `name`: ours, opened if there can be one, leads there from now on.
+    /// The peer of that life has a lane at `name`: ours, opened if there can be one, leads there from now on. Said again, it
+    /// changes nothing: a life has one lane, and address vectors only grow.
     pub(crate) fn join(&mut self, port: &mut Port, life: u64, name: &[u8]) {
-        if self.open(port, life).is_none() {
+        if !matches!(self.open(port, life), Some((_, None))) {
             return;
         }
         match port.insert(name) {

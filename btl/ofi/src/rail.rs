@@ -34,7 +34,7 @@ const SMALL: (usize, usize) = (256, 2048);
 /// Bytes of long buffers, and as many of those for reads where these are longer.
 const LONG_BYTES: usize = 4 << 20;
 /// Bytes of receive buffers, and how many there are.
-const RECEIVE: (usize, usize) = (8, 512 << 10);
+const RECEIVE: (usize, usize) = (4, 192 << 10);
 
 /// One rail: an endpoint of a libfabric provider on one domain.
 pub struct Ofi {
