@@ -93,7 +93,9 @@ fn a_rank_killed_at_any_moment_holds_nobody_up() {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         let outcome = job.outcome();
-        assert_eq!(outcome.code(), Some(0), "after {delay}: {outcome:?}");
+        // Rank 0 killed after its finalize and before its exit is no failure, and its end is the job's.
+        let after_finalize = outcome.code() == Some(137) && outcome.out.len() == 16;
+        assert!(outcome.code() == Some(0) || after_finalize, "after {delay}: {outcome:?}");
         for survivor_sees in 0..4 {
             let whole = outcome.count(&format!("blob {survivor_sees} whole"));
             let missing = outcome.count(&format!("blob {survivor_sees} missing"));
