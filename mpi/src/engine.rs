@@ -7,6 +7,7 @@
 //! makes the detector ask. When this process itself was declared failed nothing more leaves it (law 4).
 
 use crate::detect::{Detect, News};
+pub use crate::idle::{Crowd, Idle};
 use crate::message::Status;
 use crate::open;
 use crate::rails::Rail;
@@ -26,14 +27,6 @@ use std::time::{Duration, Instant};
 const ADDRESSES: &str = "btl";
 /// Time between two attempts to connect a lost rail again.
 const HEAL: Duration = Duration::from_millis(50);
-
-/// The slices of a core that a process asks for: when it wakes up, or is to end, it need not wait for the slice of another that
-/// computes. What short slices cost exchanges of more ranks than cores was not measured by itself.
-const SLICE: Duration = Duration::from_micros(100);
-/// A core that was offered and came back later than this is in the hands of somebody who computes.
-const HOGGED: Duration = Duration::from_millis(1);
-/// How long a process sleeps between polls then: who wakes up gets the core, who only offers it waits for the others' slices.
-const NAP: Duration = Duration::from_micros(50);
 
 /// Operations that were over at once after which news is looked for.
 const UNHEARD: u32 = 64;
@@ -69,6 +62,8 @@ pub struct Engine {
     news: u64,
     /// Polls before a waiting process offers its core to others.
     pub spin: u32,
+    /// This process's share of its host's cores, one at least.
+    pub cores: u32,
     finalized: bool,
     /// Some process has finalized and left.
     departed: bool,
@@ -84,9 +79,7 @@ pub struct Engine {
 impl Engine {
     /// Joins the job, opens the transports, and exchanges addresses: the one fence of a job's life.
     pub fn start() -> Result<Engine> {
-        if let Err(error) = ironweave_ffi::system::prefer_short_slices(SLICE) {
-            tracing::debug!(%error, "no short slices");
-        }
+        crate::idle::share_cores();
         let mut job = Job::join()?;
         let pml = open::pml(&job)?;
         job.publish(ADDRESSES, &ironweave_btl::encode_addresses(&pml.addresses()))?;
@@ -108,6 +101,7 @@ impl Engine {
             detect,
             news: 0,
             spin,
+            cores: open::cores(&job),
             finalized: false,
             departed: false,
             watchdog: open::watchdog(),
@@ -573,62 +567,4 @@ pub enum Unfinished {
     Over(CoreError),
     /// This process was excluded by the others. Messages may still use the memory.
     GivenUp,
-}
-
-/// How a process waits: polls for a while, then offers its core to others between polls.
-pub struct Idle {
-    spin: u32,
-    polls: u32,
-    watchdog: Option<Duration>,
-    since: Option<Instant>,
-    /// Somebody else computes on this core.
-    hogged: bool,
-}
-
-impl Idle {
-    /// With so many polls before the core is offered, and after how long in vain to tell.
-    pub fn new(spin: u32, watchdog: Option<Duration>) -> Idle {
-        Idle { spin, polls: 0, watchdog, since: None, hogged: false }
-    }
-
-    /// Something happened.
-    pub fn reset(&mut self) {
-        self.polls = 0;
-        self.since = None;
-    }
-
-    /// Another thread drives the engine: there is nothing to poll for, and it may be waiting for this very core.
-    pub fn defer(&mut self) {
-        const TRIES: u32 = 64;
-        self.polls = self.polls.max(self.spin.saturating_sub(TRIES));
-    }
-
-    /// One poll was in vain. `true` once, when the watchdog's time is over.
-    #[inline]
-    pub fn pause(&mut self) -> bool {
-        self.polls += 1;
-        if self.polls < self.spin {
-            return false;
-        }
-        self.give_way()
-    }
-
-    #[cold]
-    fn give_way(&mut self) -> bool {
-        self.polls = self.spin; // keep yielding
-        if self.hogged {
-            std::thread::sleep(NAP);
-        } else {
-            let offered = Instant::now();
-            std::thread::yield_now();
-            self.hogged = offered.elapsed() > HOGGED;
-        }
-        let Some(limit) = self.watchdog else { return false };
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let over = since.elapsed() >= limit;
-        if over {
-            self.watchdog = None;
-        }
-        over
-    }
 }

@@ -41,6 +41,7 @@ mod detect;
 mod engine;
 mod error;
 pub mod guide;
+mod idle;
 mod lend;
 mod message;
 mod neighborhood;
@@ -58,7 +59,7 @@ mod world;
 /// What the C library is built on: the engine without the safe types above it. Not for users.
 #[doc(hidden)]
 pub mod raw {
-    pub use crate::engine::{Engine, Idle, Unfinished};
+    pub use crate::engine::{Crowd, Engine, Idle, Unfinished};
     pub use crate::rails::Rail;
 }
 

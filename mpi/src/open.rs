@@ -244,6 +244,11 @@ fn ranks_per_core(job: &Job) -> usize {
     job.local_ranks().count().div_ceil(job.cores())
 }
 
+/// How many cores of this host each of its ranks has for itself, rounded down, one at least.
+pub(crate) fn cores(job: &Job) -> u32 {
+    (job.cores() / job.local_ranks().count().max(1)).max(1) as u32
+}
+
 /// Polls in vain before a waiting process offers its core to others. With a core for each rank that is only a
 /// courtesy to whoever else runs here; with fewer cores the message may be waiting for this very core.
 pub(crate) fn spin(job: &Job) -> u32 {

@@ -5,7 +5,7 @@
 //! whoever drives it next, so that nobody waits for a lock to start one, and every waiting thread drives the engine when
 //! it is free.
 
-use crate::engine::{Engine, Idle, Unfinished};
+use crate::engine::{Crowd, Engine, Idle, Unfinished};
 use crate::message::Status;
 use crate::{Error, Result};
 use crossbeam_queue::SegQueue;
@@ -319,7 +319,9 @@ struct Shared {
     /// Poisoned by a panic inside the engine, which is how nobody gets at it any more.
     engine: Mutex<Engine>,
     posted: SegQueue<Posted>,
+    crowd: Crowd,
     spin: u32,
+    cores: u32,
 }
 
 struct Posted {
@@ -358,11 +360,13 @@ impl Handle for MultipleHandle {
     type Ticket = Posting;
 
     fn new(engine: Engine) -> Self {
-        let spin = engine.spin;
+        let (spin, cores) = (engine.spin, engine.cores);
         MultipleHandle(Arc::new(Shared {
             engine: Mutex::new(engine),
             posted: SegQueue::new(),
+            crowd: Crowd::new(),
             spin,
+            cores,
         }))
     }
 
@@ -411,6 +415,7 @@ impl Handle for MultipleHandle {
 
     fn wait<R>(&self, mut done: impl FnMut(&mut Engine) -> Option<Result<R>>) -> Result<R> {
         let mut idle = Idle::new(self.0.spin, crate::open::watchdog());
+        let mut place = self.0.crowd.alone();
         loop {
             let events = match self.0.engine.try_lock() {
                 Ok(engine) if engine.is_fenced() => return Err(Error::Fenced),
@@ -422,6 +427,7 @@ impl Handle for MultipleHandle {
                     engine.progress()
                 }
                 Err(TryLockError::WouldBlock) => {
+                    place.join();
                     idle.defer();
                     0
                 }
@@ -429,6 +435,9 @@ impl Handle for MultipleHandle {
             };
             match events {
                 0 => {
+                    if self.0.crowd.exceeds(self.0.cores) {
+                        idle.hurry();
+                    }
                     if idle.pause() {
                         self.with(|engine| {
                             engine.dump_to_stderr();

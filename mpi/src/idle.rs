@@ -1,0 +1,242 @@
+//! How a thread waits that polls: for a while without a pause, then by offering its core to others between polls, and, where
+//! somebody computes on that core, by sleeping shortly between them. Never by a system call that a sender would have to end.
+//!
+//! With more processes than cores the offer (`sched_yield`) is what an exchange costs, some 1.5 µs, whoever polls how: so it comes after
+//! the first poll in vain. But a core that is offered to somebody who computes comes back with the system's next tick, 1 to
+//! 10 ms later: nobody who only offers makes the system choose again. Who sleeps does, when he wakes up. Whether the other still
+//! computes can only be seen by offering the core again, so that is done more and more rarely.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The slices of a core that a process asks for: when it wakes up, or is to end, it need not wait for the slice of another that
+/// computes. A little longer than those of launcher and detector, who have the shortest there are (0.1 ms) and so come first.
+/// Exchanges of more ranks than cores take as long with slices of 3 ms.
+const SLICE: Duration = Duration::from_micros(120);
+/// How long a thread sleeps between polls on a hogged core. Not less than the slice of who computes there: it would not be over
+/// when the sleeper wakes up, and nobody would look again before the next tick.
+const NAP: Duration = SLICE;
+/// A core that was offered and came back later than this is in the hands of somebody who computes.
+const LONG: Duration = Duration::from_millis(1);
+/// Naps before a core that was found hogged is offered again, the first time: about as long as the offer may take.
+const NAPS_MIN: u32 = 32;
+/// Where it is found hogged again and again: about a second.
+const NAPS_MAX: u32 = 8192;
+
+/// Offers that were soon over before a core counts as free again: one may have gone to another who waits.
+const CALM: u32 = 64;
+
+thread_local! {
+    static CORE: Cell<Core> = const { Cell::new(Core::Free) };
+}
+
+/// What a thread knows about its core from earlier offers, also those of earlier waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Core {
+    /// It comes back soon.
+    Free,
+    /// Somebody computes on it. It is offered again after `left` more naps; `naps` is what `left` began with, `calm` how many offers
+    /// were soon over since.
+    Hogged { left: u32, naps: u32, calm: u32 },
+}
+
+impl Core {
+    /// After the core was offered, and was away for long or not.
+    fn after(self, long: bool) -> Core {
+        let hogged = |naps: u32| Core::Hogged { left: naps, naps, calm: 0 };
+        match self {
+            Core::Free if long => hogged(NAPS_MIN),
+            Core::Free => Core::Free,
+            Core::Hogged { naps, .. } if long => hogged((naps * 2).min(NAPS_MAX)),
+            Core::Hogged { calm, .. } if calm >= CALM => Core::Free,
+            Core::Hogged { left, naps, calm } => Core::Hogged { left, naps, calm: calm + 1 },
+        }
+    }
+
+    /// Whether to sleep instead of offering the core, and what is known then.
+    fn nap(self) -> Option<Core> {
+        match self {
+            Core::Hogged { left: left @ 1.., naps, calm } => {
+                Some(Core::Hogged { left: left - 1, naps, calm })
+            }
+            Core::Hogged { .. } | Core::Free => None,
+        }
+    }
+}
+
+/// Asks the system for short slices for this thread.
+pub(crate) fn share_cores() {
+    if let Err(error) = ironweave_ffi::system::prefer_short_slices(SLICE) {
+        tracing::debug!(%error, "no short slices");
+    }
+}
+
+/// Lets others have the core.
+fn offer_core() {
+    let core = CORE.get();
+    if let Some(known) = core.nap() {
+        CORE.set(known);
+        std::thread::sleep(NAP);
+        return;
+    }
+    // Whoever was away for long has missed a tick: mostly the coarse clock, which costs nothing, tells that there is nothing to measure.
+    let (offered, tick) = (Instant::now(), clock_gettime(ClockId::MonotonicCoarse));
+    std::thread::yield_now();
+    let long = clock_gettime(ClockId::MonotonicCoarse) != tick && offered.elapsed() > LONG;
+    if long || core != Core::Free {
+        CORE.set(core.after(long));
+    }
+}
+
+/// One wait.
+pub struct Idle {
+    spin: u32,
+    polls: u32,
+    watchdog: Option<Duration>,
+    since: Option<Instant>,
+}
+
+impl Idle {
+    /// With so many polls before the core is offered, and after how long in vain to tell.
+    pub fn new(spin: u32, watchdog: Option<Duration>) -> Idle {
+        Idle { spin, polls: 0, watchdog, since: None }
+    }
+
+    /// Something happened.
+    pub fn reset(&mut self) {
+        self.polls = 0;
+        self.since = None;
+    }
+
+    /// Another thread drives the engine: there is nothing to poll for, and it may be waiting for this very core.
+    pub fn defer(&mut self) {
+        const TRIES: u32 = 64;
+        self.polls = self.polls.max(self.spin.saturating_sub(TRIES));
+    }
+
+    /// There are more threads than cores: whoever has something to do may be waiting for this very core.
+    pub fn hurry(&mut self) {
+        self.polls = self.polls.max(self.spin);
+    }
+
+    /// One poll was in vain. `true` once, when the watchdog's time is over.
+    #[inline]
+    pub fn pause(&mut self) -> bool {
+        self.polls += 1;
+        if self.polls < self.spin {
+            return false;
+        }
+        self.give_way()
+    }
+
+    #[cold]
+    fn give_way(&mut self) -> bool {
+        self.polls = self.spin; // keep yielding
+        offer_core();
+        let Some(limit) = self.watchdog else { return false };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let over = since.elapsed() >= limit;
+        if over {
+            self.watchdog = None;
+        }
+        over
+    }
+}
+
+/// The threads of a process that wait while another of them drives the engine.
+#[derive(Debug, Default)]
+pub struct Crowd {
+    waiting: AtomicU32,
+}
+
+impl Crowd {
+    /// Nobody.
+    pub const fn new() -> Crowd {
+        Crowd { waiting: AtomicU32::new(0) }
+    }
+
+    /// Whether they and the one who drives are more than `cores`.
+    pub fn exceeds(&self, cores: u32) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= cores
+    }
+
+    /// A thread that has not met another at the engine yet.
+    pub fn alone(&self) -> Place<'_> {
+        Place { crowd: self, joined: false }
+    }
+}
+
+/// A waiting thread's place in the [`Crowd`], which it leaves with the end of its wait.
+#[derive(Debug)]
+pub struct Place<'a> {
+    crowd: &'a Crowd,
+    joined: bool,
+}
+
+impl Place<'_> {
+    /// Another thread was at the engine.
+    pub fn join(&mut self) {
+        if !std::mem::replace(&mut self.joined, true) {
+            self.crowd.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.joined {
+            self.crowd.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known after offers that took long or not, and how many naps came before each.
+    fn after(offers: impl IntoIterator<Item = bool>) -> (Core, Vec<u32>) {
+        let (mut core, mut slept) = (Core::Free, Vec::new());
+        for long in offers {
+            let mut naps = 0;
+            while let Some(known) = core.nap() {
+                (core, naps) = (known, naps + 1);
+            }
+            slept.push(naps);
+            core = core.after(long);
+        }
+        (core, slept)
+    }
+
+    #[test]
+    fn a_crowd_is_of_those_who_met_somebody_and_still_wait() {
+        let crowd = Crowd::new();
+        let (mut first, mut second, third) = (crowd.alone(), crowd.alone(), crowd.alone());
+        first.join();
+        first.join();
+        assert!(crowd.exceeds(1) && !crowd.exceeds(2));
+        second.join();
+        assert!(crowd.exceeds(2) && !crowd.exceeds(3));
+        drop((first, third));
+        assert!(crowd.exceeds(1) && !crowd.exceeds(2));
+    }
+
+    #[test]
+    fn a_hogged_core_is_offered_more_and_more_rarely() {
+        let (core, slept) = after([true; 20]);
+        assert_eq!(slept[..4], [0, NAPS_MIN, 2 * NAPS_MIN, 4 * NAPS_MIN]);
+        assert_eq!(core, Core::Hogged { left: NAPS_MAX, naps: NAPS_MAX, calm: 0 });
+    }
+
+    #[test]
+    fn a_core_that_comes_back_soon_again_and_again_is_free() {
+        let soon = |times: u32| std::iter::repeat_n(false, times as usize);
+        let (core, slept) = after([true].into_iter().chain(soon(CALM)).chain([true]));
+        assert_eq!((slept[1], slept[2]), (NAPS_MIN, 0));
+        assert_eq!(core, Core::Hogged { left: 2 * NAPS_MIN, naps: 2 * NAPS_MIN, calm: 0 });
+        let (core, _) = after([true].into_iter().chain(soon(CALM + 1)));
+        assert_eq!(core, Core::Free);
+    }
+}
