@@ -31,6 +31,8 @@ pub enum Meaning {
     FaultTolerance,
     /// The first failure ends the job.
     EndOnFailure,
+    /// The error handler that programs begin with.
+    InitialHandler,
     /// A parameter in two words.
     Parameter,
     /// Output lines begin with their rank.
@@ -89,6 +91,7 @@ pub static FLAGS: &[Flag] = &[
     flag(&["launch-agent", "rsh-agent"], &["CMD"], Agent, "command that runs a program on a host; {host} stands for its name"),
     flag(&["with-ft"], &["ulfm|mpi|none"], FaultTolerance, "none ends the job at the first failure; by default the others go on"),
     flag(&["disable-recovery"], &[], EndOnFailure, "end the job at the first failure"),
+    flag(&["initial-errhandler"], &["mpi_errors_are_fatal|mpi_errors_abort|mpi_errors_return"], InitialHandler, "the error handler that the program begins with"),
     flag(&["mca", "gmca"], &["NAME", "VALUE"], Parameter, "set a parameter (see `ironweave info`)"),
     flag(&["tag-output", "l", "prepend-rank"], &[], Tag, "begin each line of output with its rank"),
     flag(&["output", "outfile-pattern"], &["KIND"], TagKind, "tag: as --tag-output"),

@@ -158,6 +158,17 @@ impl Request {
                 _ => return Err(format!("{} takes ulfm, mpi or none, not {value:?}", given.word)),
             },
             Meaning::EndOnFailure => self.kill = true,
+            Meaning::InitialHandler => match value.to_ascii_lowercase().as_str() {
+                known @ ("mpi_errors_are_fatal" | "mpi_errors_abort" | "mpi_errors_return") => {
+                    app.env.push(("IRONWEAVE_INITIAL_ERRHANDLER".into(), known.into()));
+                }
+                _ => {
+                    let word = given.word;
+                    return Err(format!(
+                        "{word} takes mpi_errors_are_fatal, mpi_errors_abort or mpi_errors_return, not {value:?}"
+                    ));
+                }
+            },
             Meaning::Parameter => {
                 let taken = parameters::take(value, &given.values[1])?;
                 self.mca.extend(taken.pair);
@@ -219,6 +230,11 @@ impl Request {
         let size = self.apps.iter().fold(0u32, |sum, (_, app)| sum.saturating_add(app.ranks));
         if self.stretch && !self.hosts.is_empty() {
             hosts::stretch(&mut self.hosts, size);
+        }
+        if self.kill {
+            // For programs that ask whether failures can be survived.
+            let told = ("IRONWEAVE_END_ON_FAILURE".into(), "1".into());
+            self.apps.iter_mut().for_each(|(_, app)| app.env.push(told.clone()));
         }
         let options = Options {
             apps: self.apps.into_iter().map(|(_, app)| app).collect(),
@@ -313,6 +329,10 @@ mod tests {
         assert_eq!(options.mca, [("btl".into(), "tcp,self".into())]);
         let (options, _) = run("--with-ft none -H a:1,b:1 --oversubscribe -np 6 prog");
         assert!(options.kill_on_failure);
+        let (options, _) = run("-initial-errhandler MPI_ERRORS_RETURN prog");
+        let handler = ("IRONWEAVE_INITIAL_ERRHANDLER".into(), "mpi_errors_return".into());
+        assert_eq!(options.apps[0].env, [handler]);
+        let (options, _) = run("--with-ft none -H a:1,b:1 --oversubscribe -np 6 prog");
         assert_eq!(options.hosts.iter().map(|host| host.slots).collect::<Vec<_>>(), [3, 3]);
     }
 
@@ -347,6 +367,7 @@ mod tests {
             ("--oversubscibe a", "did you mean --oversubscribe?"),
             ("--frobnicate a", "unknown flag --frobnicate"),
             ("--with-ft maybe a", "takes ulfm, mpi or none"),
+            ("-initial-errhandler mine a", "takes mpi_errors_are_fatal"),
             ("--host a:0 a", "slots"),
             ("--hostfile /no/such/file a", "/no/such/file"),
             ("--mca btl_tcp_links many a", "whole number"),

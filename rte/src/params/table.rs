@@ -167,6 +167,10 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_LIVENESS_FD",
     "IRONWEAVE_MCA",
     "IRONWEAVE_CORES",
+    // launcher to rank: the error handler that MPI_COMM_WORLD begins with (MPI 5.0, §9.3 and 11.5)
+    "IRONWEAVE_INITIAL_ERRHANDLER",
+    // launcher to rank: the first failure ends the job (`--with-ft none`)
+    "IRONWEAVE_END_ON_FAILURE",
     // what tests and simulations are told: budgets, and the seed to replay
     "IRONWEAVE_SIM_BUDGET",
     "IRONWEAVE_FUZZ_SECONDS",
