@@ -248,7 +248,12 @@ fn predefined(number: c_int) -> Result<Option<*mut c_void>> {
         MPI_IO => &IO,
         MPI_WTIME_IS_GLOBAL => &WTIME_IS_GLOBAL,
         MPI_APPNUM => &APPNUM,
-        MPIX_FT => &FT,
+        MPIX_FT => {
+            // The launcher says when the first failure ends the job.
+            let survives = std::env::var_os("IRONWEAVE_END_ON_FAILURE").is_none();
+            FT.store(c_int::from(survives), Ordering::Relaxed);
+            &FT
+        }
         MPI_UNIVERSE_SIZE => {
             let size = comm::get(MPI_COMM_WORLD)?.size;
             UNIVERSE_SIZE.store(size as c_int, Ordering::Relaxed);

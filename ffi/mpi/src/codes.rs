@@ -42,7 +42,7 @@ fn exists(code: c_int) -> bool {
 }
 
 mpi! {
-    fn MPI_Error_class(errorcode: c_int, errorclass: *mut c_int) on none {
+    fn MPI_Error_class(errorcode: c_int, errorclass: *mut c_int) on ever {
         if !exists(errorcode) {
             return Err(fail(MPI_ERR_ARG, format!("{errorcode} is no error code")));
         }
@@ -51,7 +51,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Error_string(errorcode: c_int, string: *mut c_char, resultlen: *mut c_int) on none {
+    fn MPI_Error_string(errorcode: c_int, string: *mut c_char, resultlen: *mut c_int) on ever {
         let own = added::get(errorcode).map(|added| added.text);
         let text = match (&own, class_text(errorcode)) {
             (Some(own), _) => own.as_str(),
@@ -63,13 +63,13 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Add_error_class(errorclass: *mut c_int) on none {
+    fn MPI_Add_error_class(errorclass: *mut c_int) on ever {
         // SAFETY: the caller's result.
         unsafe { errorclass.write(add(None)) };
         Ok(())
     }
 
-    fn MPI_Add_error_code(errorclass: c_int, errorcode: *mut c_int) on none {
+    fn MPI_Add_error_code(errorclass: c_int, errorcode: *mut c_int) on ever {
         if !exists(errorclass) || class_of(errorclass) != errorclass {
             return Err(fail(MPI_ERR_ARG, format!("{errorclass} is no error class")));
         }
@@ -78,7 +78,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Add_error_string(errorcode: c_int, string: *const c_char) on none {
+    fn MPI_Add_error_string(errorcode: c_int, string: *const c_char) on ever {
         // SAFETY: the caller's string.
         let text = unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned();
         if text.len() >= MPI_MAX_ERROR_STRING as usize {
@@ -88,7 +88,7 @@ mpi! {
         change(errorcode, false, |there| there.text = text)
     }
 
-    fn MPI_Remove_error_class(errorclass: c_int) on none {
+    fn MPI_Remove_error_class(errorclass: c_int) on ever {
         let used = added::all().iter().enumerate().any(|(index, there)| {
             let code = MPI_ERR_LASTCODE + 1 + index as c_int;
             !there.removed && there.class == errorclass && code != errorclass
@@ -100,7 +100,7 @@ mpi! {
         change(errorclass, true, |there| there.removed = true)
     }
 
-    fn MPI_Remove_error_code(errorcode: c_int) on none {
+    fn MPI_Remove_error_code(errorcode: c_int) on ever {
         if class_of(errorcode) == errorcode {
             return Err(fail(MPI_ERR_ARG, format!("{errorcode} is no error code that was added")));
         }
@@ -108,7 +108,7 @@ mpi! {
         change(errorcode, false, |there| there.removed = true)
     }
 
-    fn MPI_Remove_error_string(errorcode: c_int) on none {
+    fn MPI_Remove_error_string(errorcode: c_int) on ever {
         change(errorcode, false, |there| there.text.clear())
     }
 }

@@ -88,8 +88,8 @@ pub static COMMS: Table<Box<Comm>> = Table::new();
 
 /// The predefined ones come to be.
 pub(crate) fn start(engine: &Engine) -> Result<()> {
-    let world = Comm::new(engine, engine.world(), Handler::Fatal, "MPI_COMM_WORLD")?;
-    let myself = Comm::new(engine, engine.myself(), Handler::Fatal, "MPI_COMM_SELF")?;
+    let world = Comm::new(engine, engine.world(), Handler::initial(), "MPI_COMM_WORLD")?;
+    let myself = Comm::new(engine, engine.myself(), Handler::initial(), "MPI_COMM_SELF")?;
     // A process starts once.
     let _ = (WORLD.set(world), MYSELF.set(myself));
     Ok(())

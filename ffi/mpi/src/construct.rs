@@ -181,6 +181,11 @@ fn split_type(comm: MPI_Comm, split_type: c_int, key: c_int, shared: bool) -> Re
     })
 }
 
+/// What a creation from a group can have against its arguments: that the group is not of the communicator's processes.
+fn not_within(error: Fail) -> Fail {
+    if error.code() == MPI_ERR_ARG { error.recoded(MPI_ERR_GROUP) } else { error }
+}
+
 mpi! {
     fn MPI_Comm_compare(comm1: MPI_Comm, comm2: MPI_Comm, result: *mut c_int) on comm1 {
         let (one, other) = (comm::get(comm1)?, comm::get(comm2)?);
@@ -250,7 +255,8 @@ mpi! {
         let made = create(comm, Heritage::default(), |inside| {
             let now = inside.engine.now();
             inside.engine.icreate(there.core, &group, now)
-        })?;
+        });
+        let made = made.map_err(not_within)?;
         // SAFETY: the caller's result.
         unsafe { newcomm.write(made) };
         Ok(())
@@ -265,7 +271,8 @@ mpi! {
         let made = create(comm, Heritage::default(), |inside| {
             let now = inside.engine.now();
             inside.engine.icreate_group(there.core, &group, tag, now)
-        })?;
+        });
+        let made = made.map_err(not_within)?;
         // SAFETY: the caller's result.
         unsafe { newcomm.write(made) };
         Ok(())

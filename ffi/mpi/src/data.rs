@@ -135,8 +135,9 @@ pub fn describe(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Resul
 #[must_use]
 pub fn plain(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Option<Data> {
     let size = predefined_size(datatype)?;
-    let good = count >= 0 && !(buf.is_null() && count > 0);
-    good.then(|| Data::Contiguous(buf.cast_mut().cast(), (count as usize).wrapping_mul(size)))
+    let good = count >= 0 && (is_memory(buf) || count == 0);
+    let len = (count as usize).checked_mul(size)?;
+    good.then(|| Data::Contiguous(buf.cast_mut().cast(), len))
 }
 
 #[cold]
@@ -144,21 +145,13 @@ fn rare(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Data> 
     if count < 0 {
         return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
     }
-    if predefined_size(datatype).is_some() {
-        return Err(null(buf));
-    }
+    present(buf, count, datatype)?;
     let there = datatype::committed(datatype)?;
-    if buf.is_null() && count > 0 && there.is_named() {
-        return Err(null(buf));
-    }
     // Addresses may be absolute in derived ones: a null pointer is MPI_BOTTOM.
     match there.is_dense(count) {
         Some(offset) => {
             let len = there.size().checked_mul(count).and_then(|len| usize::try_from(len).ok());
-            let len = len.ok_or_else(|| {
-                fail(MPI_ERR_COUNT, format!("{count} elements have too many bytes"))
-            })?;
-            Ok(Data::Contiguous(address(buf, offset), len))
+            Ok(Data::Contiguous(address(buf, offset), len.ok_or_else(|| too_many(count))?))
         }
         None => Ok(Data::Scattered(there)),
     }
@@ -172,8 +165,46 @@ fn address(buf: *const c_void, offset: i64) -> *mut u8 {
     }
 }
 
-fn null(_: *const c_void) -> Fail {
-    fail(MPI_ERR_BUFFER, "the buffer is a null pointer, and the count is not 0")
+/// That there is a buffer where elements are. A null pointer is `MPI_BOTTOM`, at which only derived datatypes have any.
+///
+/// # Errors
+/// `MPI_ERR_BUFFER`, `MPI_ERR_TYPE`.
+#[inline]
+pub fn present(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<()> {
+    if is_memory(buf) || count <= 0 {
+        return Ok(());
+    }
+    if !buf.is_null() {
+        return Err(fail(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed here"));
+    }
+    if predefined_size(datatype).is_some() || datatype::get(datatype)?.datatype.is_named() {
+        return Err(fail(MPI_ERR_BUFFER, "the buffer is a null pointer, and the count is not 0"));
+    }
+    Ok(())
+}
+
+/// Whether it is an address, and not `MPI_BOTTOM` or `MPI_IN_PLACE`.
+#[inline(always)]
+fn is_memory(buf: *const c_void) -> bool {
+    buf.addr() > MPI_IN_PLACE
+}
+
+/// So many bytes have no address.
+#[cold]
+pub fn too_many(count: impl std::fmt::Display) -> Fail {
+    fail(MPI_ERR_COUNT, format!("{count} elements have too many bytes"))
+}
+
+/// The bytes of so many elements.
+///
+/// # Errors
+/// `MPI_ERR_COUNT`.
+#[inline(always)]
+pub fn bytes(count: usize, size: usize) -> Result<usize> {
+    match count.checked_mul(size) {
+        Some(len) if isize::try_from(len).is_ok() => Ok(len),
+        _ => Err(too_many(count)),
+    }
 }
 
 /// What to send.
@@ -251,7 +282,7 @@ pub fn element(datatype: MPI_Datatype) -> Result<Element> {
 #[inline]
 pub fn piece(count: usize, datatype: MPI_Datatype) -> Result<Option<(isize, usize)>> {
     if let Some(size) = predefined_size(datatype) {
-        return Ok(Some((0, count * size)));
+        return Ok(Some((0, bytes(count, size)?)));
     }
     let there = datatype::committed(datatype)?;
     let Some(offset) = there.is_dense(count as i64) else { return Ok(None) };
@@ -304,7 +335,7 @@ pub unsafe fn unpack(
 /// `MPI_ERR_TYPE`.
 pub fn span(count: usize, datatype: MPI_Datatype) -> Result<(isize, usize)> {
     if let Some(size) = predefined_size(datatype) {
-        return Ok((0, count * size));
+        return Ok((0, bytes(count, size)?));
     }
     let (first, len) = Shape::new(datatype::committed(datatype)?, count as i64)?.span();
     Ok((first as isize, len as usize))

@@ -105,11 +105,11 @@ pub(crate) fn level_name() -> &'static str {
 }
 
 mpi! {
-    fn MPI_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) on none {
+    fn MPI_Init(_argc: *mut c_int, _argv: *mut *mut *mut c_char) on ever {
         init(MPI_THREAD_SINGLE).map(drop)
     }
 
-    fn MPI_Init_thread(_argc: *mut c_int, _argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int) on none {
+    fn MPI_Init_thread(_argc: *mut c_int, _argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int) on ever {
         let level = init(required)?;
         // SAFETY: the caller's result.
         unsafe { provided.write(level) };
@@ -126,13 +126,13 @@ mpi! {
         leave_if_unused()
     }
 
-    fn MPI_Initialized(flag: *mut c_int) on none {
+    fn MPI_Initialized(flag: *mut c_int) on ever {
         // SAFETY: the caller's result.
         unsafe { flag.write(c_int::from(WORLD.load(Ordering::Relaxed) != NOT_YET)) };
         Ok(())
     }
 
-    fn MPI_Finalized(flag: *mut c_int) on none {
+    fn MPI_Finalized(flag: *mut c_int) on ever {
         // SAFETY: the caller's result.
         unsafe { flag.write(c_int::from(WORLD.load(Ordering::Relaxed) == GONE)) };
         Ok(())
@@ -153,13 +153,13 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on comm {
+    fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on ever {
         let who = process::describe();
         eprintln!("ironweave: {who}: MPI_Abort on {} with code {errorcode}", crate::comm::describe(comm));
         process::abort(errorcode)
     }
 
-    fn MPI_Get_version(version: *mut c_int, subversion: *mut c_int) on none {
+    fn MPI_Get_version(version: *mut c_int, subversion: *mut c_int) on ever {
         // SAFETY: the caller's results.
         unsafe {
             version.write(MPI_VERSION);
@@ -168,7 +168,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) on none {
+    fn MPI_Abi_get_version(abi_major: *mut c_int, abi_minor: *mut c_int) on ever {
         // SAFETY: the caller's results.
         unsafe {
             abi_major.write(MPI_ABI_VERSION);
@@ -177,7 +177,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Abi_get_info(info: *mut MPI_Info) on none {
+    fn MPI_Abi_get_info(info: *mut MPI_Info) on ever {
         let sizes = [("mpi_aint_size", size_of::<MPI_Aint>()), ("mpi_count_size", size_of::<MPI_Count>()), ("mpi_offset_size", size_of::<MPI_Offset>())];
         let pairs = sizes.map(|(key, size)| (key.to_owned(), size.to_string()));
         // SAFETY: the caller's result.
@@ -185,18 +185,18 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Abi_get_fortran_info(info: *mut MPI_Info) on none {
+    fn MPI_Abi_get_fortran_info(info: *mut MPI_Info) on ever {
         let info_of_fortran = crate::fortran::info()?;
         // SAFETY: the caller's result.
         unsafe { info.write(info_of_fortran) };
         Ok(())
     }
 
-    fn MPI_Abi_set_fortran_info(info: MPI_Info) on none {
+    fn MPI_Abi_set_fortran_info(info: MPI_Info) on ever {
         crate::fortran::set_info(info)
     }
 
-    fn MPI_Abi_get_fortran_booleans(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void, is_set: *mut c_int) on none {
+    fn MPI_Abi_get_fortran_booleans(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void, is_set: *mut c_int) on ever {
         let set = crate::fortran::booleans(logical_size)?;
         // SAFETY: the caller's results, of the size that it says.
         unsafe {
@@ -209,12 +209,12 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Abi_set_fortran_booleans(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void) on none {
+    fn MPI_Abi_set_fortran_booleans(logical_size: c_int, logical_true: *mut c_void, logical_false: *mut c_void) on ever {
         // SAFETY: the caller's values, of the size that it says.
         unsafe { crate::fortran::set_booleans(logical_size, logical_true.cast(), logical_false.cast()) }
     }
 
-    fn MPI_Get_hw_resource_info(hw_info: *mut MPI_Info) on none {
+    fn MPI_Get_hw_resource_info(hw_info: *mut MPI_Info) on ever {
         // Nothing below a host is told apart.
         // SAFETY: the caller's result.
         unsafe { hw_info.write(crate::info::adopt(Vec::new())) };
@@ -229,11 +229,11 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Pcontrol(_level: c_int) on none {
+    fn MPI_Pcontrol(_level: c_int) on ever {
         Ok(()) // for tools that interpose; there is nothing to control here
     }
 
-    fn MPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) on none {
+    fn MPI_Get_library_version(version: *mut c_char, resultlen: *mut c_int) on ever {
         let text = concat!("Ironweave ", env!("CARGO_PKG_VERSION"), " (MPI standard ABI 1.0)");
         // SAFETY: the caller's results, as long as the standard says.
         unsafe { give_string(text, version, MPI_MAX_LIBRARY_VERSION_STRING as usize, resultlen) };

@@ -40,7 +40,7 @@ impl User {
     /// Tells it.
     pub fn call(&self, target: Target, code: c_int) {
         let mut handle = match target {
-            Target::None | Target::Tool => MPI_COMM_SELF.0,
+            Target::None | Target::Ever | Target::Tool => MPI_COMM_SELF.0,
             Target::Comm(comm) => comm.0,
             Target::Session(session) => session.0,
             Target::Win(win) => win.0,
@@ -68,7 +68,27 @@ pub enum Handler {
 /// Handlers that users made.
 pub static HANDLERS: Table<Arc<User>> = Table::new();
 
+/// How the launcher tells the initial error handler (`mpiexec -initial-errhandler`; MPI 5.0, §9.3 and 11.5).
+const INITIAL: &str = "IRONWEAVE_INITIAL_ERRHANDLER";
+
+/// The name of the initial error handler, where one was asked for.
+#[must_use]
+pub fn initial_name() -> Option<String> {
+    std::env::var(INITIAL).ok()
+}
+
 impl Handler {
+    /// The one that the predefined communicators begin with, and that is told of what no object has to do with before there are
+    /// any.
+    #[must_use]
+    pub fn initial() -> Handler {
+        match initial_name().as_deref() {
+            Some("mpi_errors_return") => Handler::Return,
+            Some("mpi_errors_abort") => Handler::Abort,
+            _ => Handler::Fatal,
+        }
+    }
+
     /// The handler behind a handle, for objects of `kind`.
     ///
     /// # Errors
@@ -103,10 +123,10 @@ pub fn of(target: Target) -> Handler {
         Target::Comm(handle) => comm::get(handle).ok().map(|there| there.state().handler.clone()),
         Target::Session(handle) => crate::session::handler(handle),
         // Windows and files are to come.
-        Target::None | Target::Win(_) | Target::File(_) | Target::Tool => None,
+        Target::None | Target::Ever | Target::Win(_) | Target::File(_) | Target::Tool => None,
     };
     own.or_else(|| comm::get(MPI_COMM_SELF).ok().map(|there| there.state().handler.clone()))
-        .unwrap_or(Handler::Fatal)
+        .unwrap_or_else(Handler::initial)
 }
 
 /// Makes a handler of the user's.
@@ -182,7 +202,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Errhandler_free(errhandler: *mut MPI_Errhandler) on none {
+    fn MPI_Errhandler_free(errhandler: *mut MPI_Errhandler) on ever {
         // SAFETY: the caller's handle.
         unsafe {
             free(*errhandler)?;

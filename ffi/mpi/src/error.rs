@@ -131,6 +131,8 @@ pub enum Target {
     File(MPI_File),
     /// The tool interface: no error handler is told (§15.3.9).
     Tool,
+    /// As `None`, of calls that may be made before initialization and after finalization too (§11.4.1).
+    Ever,
 }
 
 /// For `on tool`.
@@ -140,6 +142,21 @@ pub struct Tool;
 impl From<Tool> for Target {
     fn from(_: Tool) -> Self {
         Target::Tool
+    }
+}
+
+/// For `on ever`.
+#[derive(Clone, Copy)]
+pub struct Ever;
+
+/// For `on ever`.
+#[allow(non_upper_case_globals)]
+pub const ever: Ever = Ever;
+
+impl From<Ever> for Target {
+    #[inline(always)]
+    fn from(_: Ever) -> Self {
+        Target::Ever
     }
 }
 
@@ -170,6 +187,10 @@ targets! { MPI_Comm => Comm  MPI_Session => Session  MPI_Win => Win  MPI_File =>
 /// Runs the body of a call and answers its code.
 #[inline(always)]
 pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()>) -> c_int {
+    // Much would still work then, by chance.
+    if process::is_over() && !matches!(on, Target::Ever | Target::Tool) {
+        return over(name, on);
+    }
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => MPI_SUCCESS,
         Ok(Err(error)) => raise(name, on, error),
@@ -210,6 +231,11 @@ pub fn first<C: Cut>(name: &'static str, on: Target, cut: impl FnOnce() -> C) ->
 }
 
 #[cold]
+fn over(name: &'static str, on: Target) -> c_int {
+    process::check().map_or_else(|error| raise(name, on, error), |()| MPI_SUCCESS)
+}
+
+#[cold]
 fn panicked(name: &'static str, on: Target, panic: &(dyn std::any::Any + Send)) -> c_int {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -224,7 +250,12 @@ pub fn unsupported(name: &'static str, on: Target) -> c_int {
 
 /// Hands an error to the error handler that is due.
 #[cold]
-pub fn raise(name: &'static str, on: Target, error: Fail) -> c_int {
+pub fn raise(name: &'static str, on: Target, mut error: Fail) -> c_int {
+    // Its communicators are revoked with it; that they are would not tell it why.
+    if error.0.code == MPIX_ERR_REVOKED && process::is_fenced() {
+        let fenced = Fail::from(ironweave::Error::Fenced);
+        (error.0.code, error.0.text) = (fenced.0.code, fenced.0.text);
+    }
     let target = error.0.on.unwrap_or(on);
     let code = error.0.code;
     if on == Target::Tool {
@@ -240,7 +271,7 @@ pub fn raise(name: &'static str, on: Target, error: Fail) -> c_int {
                 Target::Session(_) => "a session".into(),
                 Target::Win(_) => "a window".into(),
                 Target::File(_) => "a file".into(),
-                Target::None | Target::Tool => "MPI_COMM_SELF".into(),
+                Target::None | Target::Ever | Target::Tool => "MPI_COMM_SELF".into(),
             };
             let who = process::describe();
             eprintln!(

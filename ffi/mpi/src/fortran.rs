@@ -80,17 +80,17 @@ unsafe fn copy(from: *const c_void, to: *mut c_void) -> Result<()> {
 }
 
 mpi! {
-    fn MPI_Status_c2f / MPI_Status_f2c(from: *const c_void, to: *mut c_void) on none {
+    fn MPI_Status_c2f / MPI_Status_f2c(from: *const c_void, to: *mut c_void) on ever {
         // SAFETY: the caller's statuses.
         unsafe { copy(from, to) }
     }
 
-    fn MPI_Status_c2f08 / MPI_Status_f082c(from: *const c_void, to: *mut c_void) on none {
+    fn MPI_Status_c2f08 / MPI_Status_f082c(from: *const c_void, to: *mut c_void) on ever {
         // SAFETY: the caller's statuses.
         unsafe { copy(from, to) }
     }
 
-    fn MPI_Status_f2f08 / MPI_Status_f082f(from: *const c_void, to: *mut c_void) on none {
+    fn MPI_Status_f2f08 / MPI_Status_f082f(from: *const c_void, to: *mut c_void) on ever {
         // SAFETY: the caller's statuses.
         unsafe { copy(from, to) }
     }

@@ -56,10 +56,15 @@ fn rank(group: &Group, rank: c_int) -> Result<u32> {
     }
 }
 
+/// How many entries an array of the caller's has.
+fn entries(n: c_int) -> Result<usize> {
+    crate::count::count("n", n).map_err(|error| error.recoded(MPI_ERR_ARG))
+}
+
 /// # Safety
 /// The array is as long.
 unsafe fn ranks(group: &Group, n: c_int, ranks: *const c_int) -> Result<Vec<u32>> {
-    let n = crate::count::count("n", n)?;
+    let n = entries(n)?;
     // SAFETY: this function's contract.
     (0..n).map(|index| rank(group, unsafe { *ranks.add(index) })).collect()
 }
@@ -67,7 +72,7 @@ unsafe fn ranks(group: &Group, n: c_int, ranks: *const c_int) -> Result<Vec<u32>
 /// # Safety
 /// The array is as long.
 unsafe fn ranges(group: &Group, n: c_int, ranges: *const [c_int; 3]) -> Result<Vec<RankRange>> {
-    let n = crate::count::count("n", n)?;
+    let n = entries(n)?;
     let range = |index| {
         // SAFETY: this function's contract.
         let [first, last, stride] = unsafe { *ranges.add(index) };
@@ -92,7 +97,7 @@ mpi! {
 
     fn MPI_Group_translate_ranks(group1: MPI_Group, n: c_int, ranks1: *const c_int, group2: MPI_Group, ranks2: *mut c_int) on none {
         let (from, to) = (get(group1)?, get(group2)?);
-        for index in 0..crate::count::count("n", n)? {
+        for index in 0..entries(n)? {
             // SAFETY: the caller's arrays.
             unsafe {
                 let there = match *ranks1.add(index) {

@@ -72,6 +72,9 @@ fn environment() -> Pairs {
         tell("wdir", directory.display().to_string());
     }
     tell("thread_level", crate::environment::level_name().to_owned());
+    if let Some(handler) = crate::errhandler::initial_name() {
+        tell("mpi_initial_errhandler", handler);
+    }
     pairs
 }
 
@@ -116,25 +119,25 @@ fn find(info: MPI_Info, key: &str) -> Result<Option<String>> {
 }
 
 mpi! {
-    fn MPI_Info_create(info: *mut MPI_Info) on none {
+    fn MPI_Info_create(info: *mut MPI_Info) on ever {
         // SAFETY: the caller's result.
         unsafe { info.write(adopt(Vec::new())) };
         Ok(())
     }
 
-    fn MPI_Info_create_env(_argc: c_int, _argv: *mut *mut c_char, info: *mut MPI_Info) on none {
+    fn MPI_Info_create_env(_argc: c_int, _argv: *mut *mut c_char, info: *mut MPI_Info) on ever {
         // SAFETY: the caller's result.
         unsafe { info.write(adopt(environment())) };
         Ok(())
     }
 
-    fn MPI_Info_dup(info: MPI_Info, newinfo: *mut MPI_Info) on none {
+    fn MPI_Info_dup(info: MPI_Info, newinfo: *mut MPI_Info) on ever {
         // SAFETY: the caller's result.
         unsafe { newinfo.write(adopt(get(info)?)) };
         Ok(())
     }
 
-    fn MPI_Info_free(info: *mut MPI_Info) on none {
+    fn MPI_Info_free(info: *mut MPI_Info) on ever {
         // SAFETY: the caller's handle.
         unsafe {
             INFOS.remove((*info).0).ok_or_else(|| unknown(*info))?;
@@ -143,7 +146,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Info_set(info: MPI_Info, key: *const c_char, value: *const c_char) on none {
+    fn MPI_Info_set(info: MPI_Info, key: *const c_char, value: *const c_char) on ever {
         // SAFETY: the caller's strings.
         let (key, value) = unsafe { (self::key(key)?, self::value(value)?) };
         let mut pairs = lock(info)?;
@@ -154,7 +157,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Info_delete(info: MPI_Info, key: *const c_char) on none {
+    fn MPI_Info_delete(info: MPI_Info, key: *const c_char) on ever {
         // SAFETY: the caller's string.
         let key = unsafe { self::key(key)? };
         let mut pairs = lock(info)?;
@@ -167,7 +170,7 @@ mpi! {
         }
     }
 
-    fn MPI_Info_get(info: MPI_Info, key: *const c_char, valuelen: c_int, value: *mut c_char, flag: *mut c_int) on none {
+    fn MPI_Info_get(info: MPI_Info, key: *const c_char, valuelen: c_int, value: *mut c_char, flag: *mut c_int) on ever {
         // SAFETY: the caller's string and results; the value has room for a zero beyond its length.
         unsafe {
             let found = find(info, &self::key(key)?)?;
@@ -182,7 +185,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Info_get_string(info: MPI_Info, key: *const c_char, buflen: *mut c_int, value: *mut c_char, flag: *mut c_int) on none {
+    fn MPI_Info_get_string(info: MPI_Info, key: *const c_char, buflen: *mut c_int, value: *mut c_char, flag: *mut c_int) on ever {
         // SAFETY: the caller's string and results.
         unsafe {
             let found = find(info, &self::key(key)?)?;
@@ -197,7 +200,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Info_get_valuelen(info: MPI_Info, key: *const c_char, valuelen: *mut c_int, flag: *mut c_int) on none {
+    fn MPI_Info_get_valuelen(info: MPI_Info, key: *const c_char, valuelen: *mut c_int, flag: *mut c_int) on ever {
         // SAFETY: the caller's string and results.
         unsafe {
             let found = find(info, &self::key(key)?)?;
@@ -209,13 +212,13 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Info_get_nkeys(info: MPI_Info, nkeys: *mut c_int) on none {
+    fn MPI_Info_get_nkeys(info: MPI_Info, nkeys: *mut c_int) on ever {
         // SAFETY: the caller's result.
         unsafe { nkeys.write(get(info)?.len() as c_int) };
         Ok(())
     }
 
-    fn MPI_Info_get_nthkey(info: MPI_Info, n: c_int, key: *mut c_char) on none {
+    fn MPI_Info_get_nthkey(info: MPI_Info, n: c_int, key: *mut c_char) on ever {
         let pairs = get(info)?;
         let nth = usize::try_from(n).ok().and_then(|n| pairs.get(n));
         let (nth, _) = nth.ok_or_else(|| {

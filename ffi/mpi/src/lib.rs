@@ -10,6 +10,7 @@
 #![allow(clippy::missing_safety_doc)] // the standard says what each pointer has to be
 
 pub mod abi;
+mod attached;
 mod attribute;
 mod codes;
 mod collective;
@@ -53,9 +54,9 @@ mod ulfm;
 /// ```
 ///
 /// The body is a block of type `Result<(), Fail>`. `on` names the argument whose error handler is told of errors, or
-/// `none` for that of `MPI_COMM_SELF`. With two names, `Count` is `c_int` in the first and `MPI_Count` in the second, `Displ`
-/// (displacements of collectives) `c_int` and `MPI_Aint`, `Disp` (displacements of datatypes) `MPI_Aint` and `MPI_Count`; [`count`]
-/// reads and writes them alike.
+/// `none` for that of `MPI_COMM_SELF`; `ever` is as `none`, and the call may be made before initialization and after finalization.
+/// With two names, `Count` is `c_int` in the first and `MPI_Count` in the second, `Displ` (displacements of collectives) `c_int` and
+/// `MPI_Aint`, `Disp` (displacements of datatypes) `MPI_Aint` and `MPI_Count`; [`count`] reads and writes them alike.
 ///
 /// `first { … }` before the body is a short cut, part of the exported functions themselves: `true`, or `Some` result, when it has done
 /// all that the call is to do, `false` or `None` when it has done nothing.

@@ -320,7 +320,7 @@ unsafe fn reduce_local(
         return Ok(());
     }
     let combination = combination(op, datatype)?;
-    let len = elements * combination.reduction.extent();
+    let len = data::bytes(elements, combination.reduction.extent())?;
     if len == 0 {
         return Ok(());
     }

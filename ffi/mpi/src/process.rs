@@ -106,6 +106,13 @@ pub fn is_running() -> bool {
     matches!(phase(), Phase::Single | Phase::Multiple)
 }
 
+/// Whether the library was finalized.
+#[inline(always)]
+#[must_use]
+pub fn is_over() -> bool {
+    PROCESS.phase.load(Ordering::Relaxed) == Phase::After as u8
+}
+
 /// The right to use what is inside.
 pub struct Entered {
     lock: Option<MutexGuard<'static, ()>>,
@@ -230,6 +237,12 @@ pub fn wait<R>(done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Result<R> 
 
 fn excluded(inside: &Inside) -> Result<()> {
     if inside.engine.is_fenced() { Err(Fail::from(ironweave::Error::Fenced)) } else { Ok(()) }
+}
+
+/// Whether this process was excluded by the others. Not asked from inside.
+#[must_use]
+pub fn is_fenced() -> bool {
+    enter().is_ok_and(|inside| inside.engine.is_fenced())
 }
 
 fn wait_alone<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Result<R> {
@@ -392,6 +405,8 @@ pub fn abort(code: c_int) -> ! {
     let code = if code & 0xff == 0 && code != 0 { 1 } else { code };
     if is_running()
         && let Ok(mut inside) = enter()
+        // Who was excluded is no part of the job any more, and ends alone.
+        && !inside.engine.is_fenced()
     {
         inside.engine.job.abort(code);
     }

@@ -651,7 +651,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Status_set_cancelled(status: *mut MPI_Status, flag: c_int) on none {
+    fn MPI_Status_set_cancelled(status: *mut MPI_Status, flag: c_int) on ever {
         // SAFETY: the caller's status.
         unsafe { (*status).set_cancelled(flag != 0) };
         Ok(())

@@ -3,6 +3,7 @@
 //!
 //! There are two process sets: `mpi://WORLD` and `mpi://SELF`.
 
+use crate::attached::{attach_to, flush, iflush};
 use crate::attribute;
 use crate::construct::{Heritage, create};
 use crate::errhandler::{self, Function, Handler, Kind};
@@ -10,7 +11,6 @@ use crate::error::give_string;
 use crate::group;
 use crate::handle::Table;
 use crate::info::{self, Pairs};
-use crate::p2p::{attach_to, flush, iflush};
 use crate::prelude::*;
 use crate::request::Attached;
 use crate::{comm, environment};
@@ -103,11 +103,8 @@ fn from_group(group: &Group, tag: &str, handler: Handler, hints: MPI_Info) -> Re
 }
 
 mpi! {
-    fn MPI_Session_init(info: MPI_Info, errhandler: MPI_Errhandler, session: *mut MPI_Session) on none {
-        let handler = Handler::of(errhandler, Kind::Session).or_else(|error| match errhandler {
-            MPI_ERRHANDLER_NULL => Ok(Handler::Fatal),
-            _ => Err(error),
-        })?;
+    fn MPI_Session_init(info: MPI_Info, errhandler: MPI_Errhandler, session: *mut MPI_Session) on ever {
+        let handler = Handler::of(errhandler, Kind::Session)?;
         let mut hints = info::hints(info)?.map_or_else(Vec::new, |hints| hints.as_ref().clone());
         let wanted = hints.iter().find(|(key, _)| key == "thread_level").map(|(_, level)| level.clone());
         let level = match wanted.as_deref() {
@@ -246,7 +243,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Session_create_errhandler(function: Function, errhandler: *mut MPI_Errhandler) on none {
+    fn MPI_Session_create_errhandler(function: Function, errhandler: *mut MPI_Errhandler) on ever {
         // SAFETY: the caller's result.
         unsafe { errhandler.write(errhandler::create(Kind::Session, function)) };
         Ok(())

@@ -63,37 +63,37 @@ impl From<ob1::Status> for MPI_Status {
 }
 
 mpi! {
-    fn MPI_Status_get_source(status: *const MPI_Status, source: *mut c_int) on none {
+    fn MPI_Status_get_source(status: *const MPI_Status, source: *mut c_int) on ever {
         // SAFETY: the caller's status and result.
         unsafe { source.write((*status).MPI_SOURCE) };
         Ok(())
     }
 
-    fn MPI_Status_get_tag(status: *const MPI_Status, tag: *mut c_int) on none {
+    fn MPI_Status_get_tag(status: *const MPI_Status, tag: *mut c_int) on ever {
         // SAFETY: the caller's status and result.
         unsafe { tag.write((*status).MPI_TAG) };
         Ok(())
     }
 
-    fn MPI_Status_get_error(status: *const MPI_Status, error: *mut c_int) on none {
+    fn MPI_Status_get_error(status: *const MPI_Status, error: *mut c_int) on ever {
         // SAFETY: the caller's status and result.
         unsafe { error.write((*status).MPI_ERROR) };
         Ok(())
     }
 
-    fn MPI_Status_set_source(status: *mut MPI_Status, source: c_int) on none {
+    fn MPI_Status_set_source(status: *mut MPI_Status, source: c_int) on ever {
         // SAFETY: the caller's status.
         unsafe { (*status).MPI_SOURCE = source };
         Ok(())
     }
 
-    fn MPI_Status_set_tag(status: *mut MPI_Status, tag: c_int) on none {
+    fn MPI_Status_set_tag(status: *mut MPI_Status, tag: c_int) on ever {
         // SAFETY: the caller's status.
         unsafe { (*status).MPI_TAG = tag };
         Ok(())
     }
 
-    fn MPI_Status_set_error(status: *mut MPI_Status, error: c_int) on none {
+    fn MPI_Status_set_error(status: *mut MPI_Status, error: c_int) on ever {
         // SAFETY: the caller's status.
         unsafe { (*status).MPI_ERROR = error };
         Ok(())

@@ -44,13 +44,19 @@ fn of(comm: MPI_Comm) -> Result<(&'static Comm, &'static Topology)> {
 
 /// Copies a list for the caller, at most `most` of it.
 ///
+/// # Errors
+/// `MPI_ERR_ARG` when `most` is negative.
+///
 /// # Safety
 /// `to` has room for as many.
-unsafe fn give(list: impl IntoIterator<Item = c_int>, to: *mut c_int, most: c_int) {
-    for (at, value) in list.into_iter().take(most.max(0) as usize).enumerate() {
+unsafe fn give(list: impl IntoIterator<Item = c_int>, to: *mut c_int, most: c_int) -> Result<()> {
+    let most = crate::count::count("the length of the array", most)
+        .map_err(|error| error.recoded(MPI_ERR_ARG))?;
+    for (at, value) in list.into_iter().take(most).enumerate() {
         // SAFETY: this function's contract.
         unsafe { to.add(at).write(value) };
     }
+    Ok(())
 }
 
 fn check_rank(rank: c_int, there: &Comm) -> Result<u32> {

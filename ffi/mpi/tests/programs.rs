@@ -2,95 +2,11 @@
 //! and what it prints is compared with what the same binary prints on another library of the standard ABI, where that is
 //! installed (`ci/peers`: MPICH's).
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+mod common;
 
-/// How long a job may take before the watchdog calls it hung.
-const PATIENCE: Duration = Duration::from_secs(100);
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
-/// The installation under test.
-fn installed() -> &'static PathBuf {
-    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        let test = std::env::current_exe().expect("a running test has a path");
-        let profile = test.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
-        let prefix = profile.join("mpi-prefix");
-        // Tests run in processes of their own: one installs at a time.
-        let lock =
-            std::fs::File::create(profile.join("mpi-prefix.lock")).expect("a writable target");
-        lock.lock().expect("the file can be locked");
-        let mut install = Command::new("bash");
-        install.arg(root().join("ci/install")).arg(&prefix);
-        if profile.ends_with("debug") {
-            install.arg("--debug");
-        }
-        let done = install.stdout(Stdio::null()).status().expect("bash runs");
-        assert!(done.success(), "the library cannot be installed");
-        prefix
-    })
-}
-
-/// A program of this folder, compiled: what is compiled with different flags is a program of its own.
-fn compile(name: &str, flags: &[&str]) -> PathBuf {
-    let source = root().join(format!("ffi/mpi/tests/c/{name}.c"));
-    let folder = installed().with_file_name("mpi-programs");
-    std::fs::create_dir_all(&folder).expect("a writable target");
-    // Tests of one program with several sizes run at the same time.
-    let program = folder.join(format!("{name}-{}", std::process::id()));
-    let mut mpicc = Command::new(installed().join("bin/mpicc"));
-    mpicc
-        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-g", "-o"])
-        .arg(&program)
-        .arg(source)
-        .args(flags);
-    let built = mpicc.output().expect("mpicc runs");
-    assert!(built.status.success(), "{name}: {}", String::from_utf8_lossy(&built.stderr));
-    program
-}
-
-/// Runs a command to its end, or fails after a while with what it said.
-fn run(mut command: Command, what: &str) -> Output {
-    fn all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-        let mut pipe = pipe.expect("it is piped");
-        std::thread::spawn(move || {
-            let mut said = Vec::new();
-            pipe.read_to_end(&mut said).expect("a pipe can be read");
-            said
-        })
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the launcher starts");
-    let (stdout, stderr) = (all(child.stdout.take()), all(child.stderr.take()));
-    let since = Instant::now();
-    let mut hung = false;
-    let status = loop {
-        match child.try_wait().expect("it is this process's child") {
-            Some(status) => break status,
-            None if since.elapsed() > PATIENCE && !hung => {
-                hung = true;
-                child.kill().expect("it is this process's child");
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    let end = |pipe: JoinHandle<Vec<u8>>| pipe.join().expect("the reader ends");
-    let output = Output { status, stdout: end(stdout), stderr: end(stderr) };
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(!hung, "{what} hangs:\n{said}");
-    output
-}
+use common::{compile, compile_source, installed, root, run};
+use std::path::Path;
+use std::process::{Command, Output};
 
 fn ours(program: &Path, ranks: u32, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(installed().join("bin/mpiexec"));
@@ -152,6 +68,10 @@ chapters! {
     between_groups_4: "between" on 4;
     environment_1: "environment" on 1;
     environment_3: "environment" on 3;
+    sessions_1: "sessions" on 1;
+    sessions_3: "sessions" on 3;
+    misuse_1: "misuse" on 1;
+    misuse_2: "misuse" on 2;
     tool_interface_1: "tool" on 1;
     tool_interface_2: "tool" on 2;
 }
@@ -175,16 +95,9 @@ fn ulfm() {
 /// Errors end the job with their code and say where, by default.
 #[test]
 fn errors_are_fatal_by_default() {
-    let folder = installed().with_file_name("mpi-programs");
-    std::fs::create_dir_all(&folder).expect("a writable target");
-    let source = folder.join(format!("fatal-{}.c", std::process::id()));
     let text = "#include <mpi.h>\nint main(int c, char **v) { int x = 0; MPI_Init(&c, &v);\n\
                 return MPI_Send(&x, 1, MPI_INT, 9, 0, MPI_COMM_WORLD); }\n";
-    std::fs::write(&source, text).expect("a writable target");
-    let program = source.with_extension("");
-    let built =
-        Command::new(installed().join("bin/mpicc")).arg("-o").arg(&program).arg(&source).status();
-    assert!(built.expect("mpicc runs").success());
+    let program = compile_source("fatal", text, &[]);
     let output = ours(&program, 1, &[]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{said}"); // MPI_ERR_RANK
@@ -192,7 +105,43 @@ fn errors_are_fatal_by_default() {
         assert!(said.contains(part), "{part} is missing: {said}");
     }
     std::fs::remove_file(program).expect("it was just made");
-    std::fs::remove_file(source).expect("it was just made");
+}
+
+/// `mpiexec -initial-errhandler`: the program begins with another error handler, and can ask for it.
+#[test]
+fn the_initial_error_handler_can_be_chosen() {
+    let text = "#include <mpi.h>\n#include <stdio.h>\n\
+        int main(int c, char **v) { int x = 0, flag, length = 64; char name[64];\n\
+        MPI_Init(&c, &v);\n\
+        MPI_Info_get_string(MPI_INFO_ENV, \"mpi_initial_errhandler\", &length, name, &flag);\n\
+        x = MPI_Send(&x, 1, MPI_INT, 9, 0, MPI_COMM_WORLD);\n\
+        printf(\"%s %d\\n\", flag ? name : \"none\", x == MPI_ERR_RANK);\n\
+        return MPI_Finalize(); }\n";
+    let program = compile_source("initial", text, &[]);
+    let mut command = Command::new(installed().join("bin/mpiexec"));
+    command.args(["-n", "2", "-initial-errhandler", "mpi_errors_return"]).arg(&program);
+    let output = run(command, "the job");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "mpi_errors_return 1\n".repeat(2), "{output:?}");
+    std::fs::remove_file(program).expect("it was just made");
+}
+
+/// `--with-ft`: programs can ask whether a failure ends the job.
+#[test]
+fn whether_failures_are_survived_is_told() {
+    let text = "#include <mpi.h>\n#include <mpi-ext.h>\n#include <stdio.h>\n\
+        int main(int c, char **v) { int *value, flag; MPI_Init(&c, &v);\n\
+        MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &value, &flag);\n\
+        printf(\"%d\\n\", flag ? *value : -1);\n\
+        return MPI_Finalize(); }\n";
+    let program = compile_source("survives", text, &[]);
+    for (with, expected) in [("ulfm", "1\n"), ("mpi", "1\n"), ("none", "0\n")] {
+        let mut command = Command::new(installed().join("bin/mpiexec"));
+        command.args(["-n", "1", "--with-ft", with]).arg(&program);
+        let output = run(command, "the job");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{with}: {output:?}");
+    }
+    std::fs::remove_file(program).expect("it was just made");
 }
 
 /// Tools interpose: a preloaded library's `MPI_Send` is called, and calls ours by its other name.

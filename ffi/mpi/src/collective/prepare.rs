@@ -444,7 +444,7 @@ unsafe fn operand(
     // SAFETY: the caller's buffer.
     unsafe {
         if combination.whole {
-            Side::raw(buf.cast_mut().cast(), count * combination.reduction.extent())
+            Side::raw(buf.cast_mut().cast(), data::bytes(count, combination.reduction.extent())?)
         } else {
             Side::receiving(piece, holds)
         }
@@ -573,7 +573,7 @@ pub unsafe fn reduce_scatter_block(
 ) -> Result<Prepared> {
     let combination = combination(op, datatype)?;
     let elements = combination.on(recvcount)?;
-    let (all, own) = (elements.count * there.size as usize, elements.count);
+    let (all, own) = (data::bytes(elements.count, there.size as usize)?, elements.count);
     // SAFETY: the caller's buffers.
     unsafe {
         reducing(there, sendbuf, recvbuf, all, own, datatype, combination, |in_place| {

@@ -30,13 +30,15 @@ impl Piece {
     /// `count` elements, `displacement` bytes behind a buffer's address.
     ///
     /// # Errors
-    /// `MPI_ERR_COUNT`.
+    /// `MPI_ERR_COUNT`, `MPI_ERR_BUFFER`, `MPI_ERR_TYPE`.
     pub fn at(
         buf: *const c_void,
         displacement: isize,
         count: i64,
         datatype: MPI_Datatype,
     ) -> Result<Piece> {
+        // Behind a null pointer it would not be seen any more.
+        data::present(buf, count, datatype)?;
         Piece::new(buf.cast::<u8>().wrapping_offset(displacement).cast(), count, datatype)
     }
 }
@@ -93,9 +95,7 @@ impl Side {
     /// # Safety
     /// As [`sending`](Side::sending), or [`receiving`](Side::receiving).
     pub unsafe fn raw(start: *mut u8, len: usize) -> Result<Side> {
-        if len > 0 && start.is_null() {
-            return Err(null());
-        }
+        data::present(start.cast(), len as i64, MPI_BYTE)?;
         Ok(Side { start, len, parts: None })
     }
 
@@ -128,9 +128,7 @@ impl Side {
             // SAFETY: this function's contract.
             return unsafe { Side::stage(vec![piece], pack) };
         };
-        if len > 0 && piece.at.is_null() && data::predefined_size(piece.datatype).is_some() {
-            return Err(null());
-        }
+        data::present(piece.at, len as i64, piece.datatype)?;
         let start = piece.at.cast::<u8>().wrapping_offset(offset);
         Ok(Side { start, len, parts: None })
     }
@@ -232,9 +230,4 @@ impl Side {
             buffer.unpack(0, &bytes[*offset..*offset + *len]);
         }
     }
-}
-
-#[cold]
-fn null() -> Fail {
-    fail(MPI_ERR_BUFFER, "the buffer is a null pointer, and the count is not 0")
 }

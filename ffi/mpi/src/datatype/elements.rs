@@ -69,11 +69,11 @@ mpi! {
 
     fn MPI_Status_set_elements / MPI_Status_set_elements_c(
         status: *mut MPI_Status, datatype: MPI_Datatype, count: Count,
-    ) on none {
+    ) on ever {
         set(status, datatype, count.wide())
     }
 
-    fn MPI_Status_set_elements_x(status: *mut MPI_Status, datatype: MPI_Datatype, count: MPI_Count) on none {
+    fn MPI_Status_set_elements_x(status: *mut MPI_Status, datatype: MPI_Datatype, count: MPI_Count) on ever {
         set(status, datatype, count)
     }
 

@@ -14,7 +14,8 @@ struct Place<T> {
 
 impl<T: ReadCount + WriteCount> Place<T> {
     fn new(start: *const c_void, len: impl ReadCount, position: *mut T) -> Result<Place<T>> {
-        let len = crate::count::count("the size of the buffer", len)?;
+        let len = crate::count::count("the size of the buffer", len)
+            .map_err(|error| error.recoded(MPI_ERR_ARG))?;
         if len > 0 && start.is_null() {
             return Err(fail(MPI_ERR_BUFFER, "the packed buffer is a null pointer"));
         }
@@ -65,6 +66,7 @@ unsafe fn pack<T: ReadCount + WriteCount>(
 ) -> Result<()> {
     let (buf, count, datatype) = data;
     let there = committed(datatype)?;
+    crate::data::present(buf, count, datatype)?;
     // SAFETY: this function's contract; the layout is gone when this function returns.
     unsafe {
         let layout = SendLayout::new(there, count, buf.cast())?;
@@ -88,6 +90,7 @@ unsafe fn unpack<T: ReadCount + WriteCount>(
 ) -> Result<()> {
     let (buf, count, datatype) = data;
     let there = committed(datatype)?;
+    crate::data::present(buf, count, datatype)?;
     // SAFETY: this function's contract; the layout is gone when this function returns.
     unsafe {
         let mut layout = RecvLayout::new(there, count, buf.cast())?;
@@ -107,7 +110,7 @@ fn size(count: i64, datatype: MPI_Datatype, external: bool) -> Result<i64> {
     let count = crate::count::count("count", count)? as i64;
     let there = &get(datatype)?.datatype;
     let size = if external { there.external_size(count) } else { there.size().checked_mul(count) };
-    size.ok_or_else(|| fail(MPI_ERR_COUNT, format!("{count} elements have too many bytes")))
+    size.ok_or_else(|| crate::data::too_many(count))
 }
 
 /// That the representation is external32, the only one there is.

@@ -95,9 +95,9 @@ mpi! {
         let (there, all, rings) = cart(comm)?;
         // SAFETY: the caller's results.
         unsafe {
-            give(all.iter().map(|&dim| dim as c_int), dims, maxdims);
-            give(rings.iter().map(|&ring| c_int::from(ring)), periods, maxdims);
-            give(grid::coords(all, there.rank).iter().map(|&coord| coord as c_int), coords, maxdims);
+            give(all.iter().map(|&dim| dim as c_int), dims, maxdims)?;
+            give(rings.iter().map(|&ring| c_int::from(ring)), periods, maxdims)?;
+            give(grid::coords(all, there.rank).iter().map(|&coord| coord as c_int), coords, maxdims)?;
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ mpi! {
         let (there, dims, _) = cart(comm)?;
         let rank = check_rank(rank, there)?;
         // SAFETY: the caller's result.
-        unsafe { give(grid::coords(dims, rank).iter().map(|&coord| coord as c_int), coords, maxdims) };
+        unsafe { give(grid::coords(dims, rank).iter().map(|&coord| coord as c_int), coords, maxdims)? };
         Ok(())
     }
 

@@ -245,8 +245,8 @@ mpi! {
         let (_, all, list) = graph(comm)?;
         // SAFETY: the caller's results.
         unsafe {
-            give(all.iter().copied(), index, maxindex);
-            give(list.iter().copied(), edges, maxedges);
+            give(all.iter().copied(), index, maxindex)?;
+            give(list.iter().copied(), edges, maxedges)?;
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ mpi! {
         let (there, index, edges) = graph(comm)?;
         let rank = check_rank(rank, there)?;
         // SAFETY: the caller's result.
-        unsafe { give(edges_of(index, edges, rank).iter().copied(), neighbors, maxneighbors) };
+        unsafe { give(edges_of(index, edges, rank).iter().copied(), neighbors, maxneighbors)? };
         Ok(())
     }
 
@@ -309,13 +309,13 @@ mpi! {
         let (from, to, weighted) = dist(comm)?;
         // SAFETY: the caller's results; weights are none where there are none.
         unsafe {
-            give(from.iter().map(|edge| edge.rank), sources, maxindegree);
-            give(to.iter().map(|edge| edge.rank), destinations, maxoutdegree);
+            give(from.iter().map(|edge| edge.rank), sources, maxindegree)?;
+            give(to.iter().map(|edge| edge.rank), destinations, maxoutdegree)?;
             if weighted && has_weights(sourceweights) {
-                give(from.iter().map(|edge| edge.weight), sourceweights, maxindegree);
+                give(from.iter().map(|edge| edge.weight), sourceweights, maxindegree)?;
             }
             if weighted && has_weights(destweights) {
-                give(to.iter().map(|edge| edge.weight), destweights, maxoutdegree);
+                give(to.iter().map(|edge| edge.weight), destweights, maxoutdegree)?;
             }
         }
         Ok(())

@@ -48,6 +48,36 @@ static void partitioned(void) {
   OK(MPI_Request_free(&request));
 }
 
+/* Both sides have partitions of their own, ready in any order; what is no partition is refused. */
+static void shapes(void) {
+  enum { ALL = 48 };
+  int shapes[4][2] = {{4, 2}, {2, 8}, {1, 16}, {16, 1}}, out[ALL], in[ALL] = {0}, i, flag;
+  MPI_Request request;
+  if (rank > 1) return;
+  for (int shape = 0; shape < 4; shape++) {
+    int parts = shapes[shape][rank], each = ALL / parts;
+    if (rank == 0) {
+      OK(MPI_Psend_init(out, parts, each, MPI_INT, 1, 5, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+      CHECK(MPI_Pready(0, request) != MPI_SUCCESS); /* not active yet */
+      OK(MPI_Start(&request));
+      CHECK(MPI_Pready(parts, request) != MPI_SUCCESS);
+      CHECK(MPI_Pready(-1, request) != MPI_SUCCESS);
+      for (int part = parts - 1; part >= 0; part--) {
+        for (i = part * each; i < (part + 1) * each; i++) out[i] = 100 * shape + i;
+        OK(MPI_Pready(part, request));
+      }
+    } else {
+      OK(MPI_Precv_init(in, parts, each, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+      OK(MPI_Start(&request));
+      CHECK(MPI_Parrived(request, parts, &flag) != MPI_SUCCESS);
+      for (flag = 0; !flag;) OK(MPI_Parrived(request, parts - 1, &flag));
+    }
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    for (i = 0; i < ALL && rank == 1; i++) CHECK(in[i] == 100 * shape + i);
+    OK(MPI_Request_free(&request));
+  }
+}
+
 static void sessions(void) {
   MPI_Session session;
   MPI_Group group;
@@ -126,6 +156,7 @@ int main(int argc, char **argv) {
   begin(&argc, &argv);
   checks = 0;
   partitioned();
+  shapes();
   sessions();
   generalized();
   checks = 0; /* how many variables there are differs */
