@@ -107,11 +107,8 @@ fn measure(operation: Operation, ranks: u32) -> Cost {
         }
         planes.push(plane);
     }
-    let mine = |me| Contribution {
-        flag: u64::from(me),
-        highest: u64::from(me),
-        acknowledged: RankSet::new(),
-    };
+    // As a program that agrees contributes; a shrink brings an epoch in `highest`.
+    let mine = |me| Contribution { flag: u64::from(me), highest: 0, acknowledged: RankSet::new() };
     for me in (0..ranks).filter(|me| Some(*me) != dead) {
         let plane = &mut planes[me as usize];
         if matches!(operation, Operation::Notice | Operation::AgreeDeath) && Some(me) == finder {

@@ -21,6 +21,12 @@
 //!  DECISION  | kind | bits |  0   |  0   |  cid   | epoch  |  seq (u64)     |  flag (u64)   | highest (u64) |
 //!            |  32 bytes; the set of failed ranks follows
 //!
+//!  BRIEF     | kind | bits | slot |  0   |  cid   | epoch  |  seq (u32)  |  flag (u64)   |          20 bytes
+//!            |  the usual GATHER: nobody of the view is dead, nothing is locked, `highest` is 0, `done` is `seq`
+//!
+//!  BRIEFLY   | kind |  0   | slot |  0   |  cid   | epoch  |  seq (u32)  |                          12 bytes
+//!            |  the usual CONFIRM: nobody of the view is dead
+//!
 //!  PIECE     | kind | last |  0   |  0   |  length of the whole message u32  |                       8 bytes
 //!            |  the next bytes of a message that is longer than a frame
 //!
@@ -51,6 +57,8 @@ const GATHER: u8 = VERSION << 4 | 3;
 const CONFIRM: u8 = VERSION << 4 | 4;
 const DECISION: u8 = VERSION << 4 | 5;
 const PIECE: u8 = VERSION << 4 | 6;
+const BRIEF: u8 = VERSION << 4 | 7;
+const BRIEFLY: u8 = VERSION << 4 | 8;
 
 const ACKNOWLEDGED: u8 = 1;
 const LOCKED: u8 = 2;
@@ -196,6 +204,25 @@ struct WireGathered {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
+struct WireBrief {
+    kind: u8,
+    bits: u8,
+    slot: u8,
+    zero: u8,
+    cid: U16,
+    epoch: U16,
+    seq: U32,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct WireBriefGathered {
+    head: WireBrief,
+    flag: U64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
 struct WireDecision {
     kind: u8,
     bits: u8,
@@ -328,6 +355,17 @@ impl Message<'_> {
                 };
                 frame.extend_from_slice(head.as_bytes());
             }
+            Message::Gather { key, seq, view, slot, done, input: Input::Open(terms) }
+                if is_brief(*seq, view) && done == seq && terms.highest == 0 =>
+            {
+                let bits = u8::from(terms.acknowledged);
+                let head = WireBrief::new(BRIEF, bits, *slot, *key, *seq);
+                let gathered = WireBriefGathered { head, flag: U64::new(terms.flag) };
+                frame.extend_from_slice(gathered.as_bytes());
+            }
+            Message::Confirm { key, seq, view, slot } if is_brief(*seq, view) => {
+                frame.extend_from_slice(WireBrief::new(BRIEFLY, 0, *slot, *key, *seq).as_bytes());
+            }
             Message::Gather { key, seq, view, slot, done, input } => {
                 let (terms, bits, lock, failed) = match input {
                     Input::Open(terms) => (terms, 0, 0, None),
@@ -442,6 +480,22 @@ impl Message<'_> {
                 let value = Value { terms, failed: take_set(set, bound)? };
                 Some(Message::Decision { key, seq: head.seq.get(), value })
             }
+            BRIEF => {
+                let WireBriefGathered { head, flag } =
+                    WireBriefGathered::ref_from_bytes(bytes).ok()?;
+                (head.bits & !ACKNOWLEDGED == 0).then_some(())?;
+                let acknowledged = head.bits & ACKNOWLEDGED != 0;
+                let input = Input::Open(Terms { flag: flag.get(), acknowledged, ..Terms::NEUTRAL });
+                let (key, seq) = head.names()?;
+                let view = View::default();
+                Some(Message::Gather { key, seq, view, slot: head.slot, done: seq, input })
+            }
+            BRIEFLY => {
+                let head = WireBrief::ref_from_bytes(bytes).ok()?;
+                (head.bits == 0).then_some(())?;
+                let (key, seq) = head.names()?;
+                Some(Message::Confirm { key, seq, view: View::default(), slot: head.slot })
+            }
             PIECE => {
                 let (head, bytes) = WirePiece::ref_from_prefix(bytes).ok()?;
                 (head.last <= 1 && head.zero == U16::ZERO && !bytes.is_empty()).then_some(())?;
@@ -449,6 +503,23 @@ impl Message<'_> {
             }
             _ => None,
         }
+    }
+}
+
+/// Whether a step has a short form.
+fn is_brief(seq: u64, view: &View) -> bool {
+    *view == View::default() && seq <= u64::from(u32::MAX)
+}
+
+impl WireBrief {
+    fn new(kind: u8, bits: u8, slot: u8, key: CommKey, seq: u64) -> Self {
+        let (cid, epoch) = (U16::new(key.cid), U16::new(key.epoch));
+        WireBrief { kind, bits, slot, zero: 0, cid, epoch, seq: U32::new(seq as u32) }
+    }
+
+    fn names(&self) -> Option<(CommKey, u64)> {
+        let key = CommKey { cid: self.cid.get(), epoch: self.epoch.get() };
+        (self.zero == 0).then_some((key, u64::from(self.seq.get())))
     }
 }
 
@@ -501,6 +572,16 @@ mod tests {
                 }),
             (key(), any::<u64>(), view(), 0u8..64)
                 .prop_map(|(key, seq, view, slot)| Message::Confirm { key, seq, view, slot }),
+            (key(), any::<u32>(), 0u8..64, any::<u64>(), any::<bool>()).prop_map(
+                |(key, seq, slot, flag, acknowledged)| {
+                    let (seq, view) = (u64::from(seq), View::default());
+                    let terms = Terms { flag, highest: 0, acknowledged };
+                    Message::Gather { key, seq, view, slot, done: seq, input: Input::Open(terms) }
+                }
+            ),
+            (key(), any::<u32>(), 0u8..64).prop_map(|(key, seq, slot)| {
+                Message::Confirm { key, seq: seq.into(), view: View::default(), slot }
+            }),
             (key(), any::<u64>(), value()).prop_map(|(key, seq, value)| Message::Decision {
                 key,
                 seq,
@@ -546,6 +627,21 @@ mod tests {
                 prop_assert_eq!(Message::decode(&frame, least - 1), None);
             }
         }
+    }
+
+    #[test]
+    fn usual_steps_are_brief() {
+        let (key, view) = (CommKey { cid: 3, epoch: 4 }, View::default());
+        let gather = |seq, view, done, highest| {
+            let input = Input::Open(Terms { flag: 6, highest, acknowledged: true });
+            Message::Gather { key, seq, view, slot: 2, done, input }.encode().len()
+        };
+        assert_eq!(gather(9, view, 9, 0), 20);
+        let dead = View { count: 1, hash: 5 };
+        let lengths = [gather(9, dead, 9, 0), gather(9, view, 8, 0), gather(9, view, 9, 1)];
+        assert_eq!((lengths, gather(1 << 32, view, 1 << 32, 0)), ([56; 3], 56));
+        let confirm = |seq, view| Message::Confirm { key, seq, view, slot: 2 }.encode().len();
+        assert_eq!((confirm(9, view), confirm(9, dead), confirm(u64::MAX, view)), (12, 32, 32));
     }
 
     #[test]

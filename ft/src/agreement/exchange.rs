@@ -46,17 +46,29 @@ impl Exchange<'_> {
         (slot < SLOTS_MAX && offset < u64::from(self.members())).then_some(offset as u32)
     }
 
-    /// The slots of a round, which are those that must be heard before the next.
-    pub fn slots(&self, round: u8) -> impl Iterator<Item = u8> + use<'_> {
+    /// First slot of a round, and how many it has.
+    fn span(&self, round: u8) -> (u32, u32) {
         let first = u32::from(round) * (self.fan - 1);
-        (first..first + self.fan - 1)
-            .map(|slot| slot as u8)
-            .take_while(|slot| self.offset(*slot).is_some())
+        let Some(step) = u64::from(self.fan).checked_pow(u32::from(round)) else {
+            return (first, 0);
+        };
+        let within = u64::from(self.members() - 1) / step;
+        let count = within.min(u64::from(self.fan - 1)) as u32;
+        (first, count.min(SLOTS_MAX.saturating_sub(first)))
+    }
+
+    /// The slots of a round, which are those that must be heard before the next.
+    pub fn slots(&self, round: u8) -> impl Iterator<Item = u8> + use<> {
+        let (first, count) = self.span(round);
+        (first..first + count).map(|slot| slot as u8)
     }
 
     /// The slots of a round as bits.
     pub fn mask(&self, round: u8) -> u64 {
-        self.slots(round).fold(0, |mask, slot| mask | 1 << slot)
+        match self.span(round) {
+            (_, 0) => 0,
+            (first, count) => u64::MAX >> (SLOTS_MAX - count) << first,
+        }
     }
 
     /// Whom this process tells in a slot.
@@ -115,6 +127,28 @@ mod tests {
                     living.iter().all(|rank| heard[*rank as usize] == all),
                     "{size} {fan} {dead:?}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn masks_have_the_slots_that_exist() {
+        for (size, fan) in (1..200).flat_map(|size| [2, 3, 4, 8, 16, 32].map(|fan| (size, fan))) {
+            let dead = RankSet::new();
+            let exchange = Exchange { size, dead: &dead, me: 0, fan };
+            for round in 0..=exchange.rounds() {
+                let first = u32::from(round) * (fan - 1);
+                let there =
+                    |slot: &u32| *slot < SLOTS_MAX && exchange.offset(*slot as u8).is_some();
+                let slots: Vec<u8> =
+                    (first..first + fan - 1).filter(there).map(|slot| slot as u8).collect();
+                assert_eq!(
+                    exchange.slots(round).collect::<Vec<_>>(),
+                    slots,
+                    "{size} {fan} {round}"
+                );
+                let mask = slots.iter().fold(0u64, |mask, slot| mask | 1 << slot);
+                assert_eq!(exchange.mask(round), mask);
             }
         }
     }
