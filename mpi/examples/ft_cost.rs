@@ -3,7 +3,7 @@
 //! `agree`: an agreement, nobody has failed, against an allreduce of 4 bytes. `revoke`: from the call at rank 0 until the last
 //! member's blocked receive has ended with `Revoked`, against a broadcast of 8 bytes, from rank 0's call until the last has
 //! it; one clock for all, so all processes are on one host. Medians of blocks (agree) and of single ones (revoke).
-//! `ft_cost agree 1000`: only the first, 1,000 blocks of it, for a profile.
+//! `ft_cost agree 1000`, `ft_cost revoke 10000`: only one of them, so many blocks or notices, for a profile.
 
 use ironweave::{Comm, Error as MpiError, Op, World};
 use rustix::time::{ClockId, clock_gettime};
@@ -111,16 +111,18 @@ fn main() -> Outcome<()> {
         revoke(&comm)?;
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let rounds = words.get(1).map_or(Ok(ROUNDS), |word| word.parse())?;
-    agree(&comm, rounds)?;
-    if words.first().is_some_and(|word| word == "agree") {
-        return Ok(world.finalize()?);
+    let wanted = |name| words.first().is_none_or(|word| word == name);
+    let count = |usual| words.get(1).map_or(Ok(usual), |word| word.parse());
+    if wanted("agree") {
+        agree(&comm, count(ROUNDS)?)?;
     }
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..NOTICES {
-        ours.push(revoke(&comm)?);
-        theirs.push(bcast(&comm)?);
+    if wanted("revoke") {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..count(NOTICES)? {
+            ours.push(revoke(&comm)?);
+            theirs.push(bcast(&comm)?);
+        }
+        row(&comm, "revoke", ours, "bcast", theirs, 1.5);
     }
-    row(&comm, "revoke", ours, "bcast", theirs, 1.5);
     Ok(world.finalize()?)
 }

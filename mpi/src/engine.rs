@@ -15,7 +15,7 @@ use crate::{Error, Result};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Fault, Peer, Scope, decode_addresses};
 use ironweave_coll::{Call, Memory, Reduction};
-use ironweave_core::{CommHandle, Core, CoreError, TaskId};
+use ironweave_core::{Agreeing, CommHandle, Core, CoreError, TaskId};
 use ironweave_ft::{FailureList, How, Nanos, Source as Told};
 use ironweave_pml::ob1::{CommId, Ob1, PmlError, ReqId};
 use ironweave_rte::{Job, liveness};
@@ -174,6 +174,17 @@ impl Engine {
             return None;
         }
         self.core.pml.recv_direct(comm, into, source, tag, self.looks)
+    }
+
+    /// Begins an agreement for a caller that waits for it: it may be over at once.
+    pub fn begin_agreement(&mut self, comm: CommHandle, flag: u64) -> Result<Agreeing> {
+        self.unattended += 1;
+        let now = self.clock()();
+        if self.unattended >= UNATTENDED {
+            self.unattended = 0;
+            return Ok(Agreeing::Waits(self.core.iagree(comm, flag, now)?));
+        }
+        Ok(self.core.agree(comm, flag, self.looks, now)?)
     }
 
     /// After how long a wait in vain tells what it waits for.

@@ -3,7 +3,7 @@
 
 use crate::threading::{Handle, Single, Threading};
 use crate::{Comm, Error, Result};
-use ironweave_core::{Output, TaskId};
+use ironweave_core::{Agreeing, Output, TaskId};
 
 /// What [`Comm::agree`] decided: the same at all living processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,8 +153,11 @@ impl<T: Threading> Comm<T> {
     /// [`Error::Fenced`] when the others have excluded this process, [`Error::Poisoned`].
     pub fn agree(&self, flag: u64) -> Result<Agreed> {
         // Not by way of `Deferred`: its making takes a good part of what a message between two takes.
-        let task = self.begin_agreement(flag)?;
-        agreed(self.handle().complete(task)?)
+        let begun = self.handle().with(|engine| engine.begin_agreement(self.core(), flag))?;
+        match begun {
+            Agreeing::Over(output) => agreed(output),
+            Agreeing::Waits(task) => agreed(self.handle().complete(task)?),
+        }
     }
 
     /// [`agree`](Self::agree) without waiting (`MPIX_Comm_iagree`). Several may be under way; they begin in the same order at
@@ -163,16 +166,12 @@ impl<T: Threading> Comm<T> {
     /// # Errors
     /// As `agree`.
     pub fn iagree(&self, flag: u64) -> Result<Deferred<Agreed, T>> {
-        let task = self.begin_agreement(flag)?;
-        let outcome = |_: &Comm<T>, output| agreed(output);
-        Ok(Deferred { comm: self.clone(), task: Some(task), outcome })
-    }
-
-    fn begin_agreement(&self, flag: u64) -> Result<TaskId> {
-        self.handle().with(|engine| {
+        let task = self.handle().with(|engine| {
             let now = engine.clock()();
             Ok(engine.iagree(self.core(), flag, now)?)
-        })
+        })?;
+        let outcome = |_: &Comm<T>, output| agreed(output);
+        Ok(Deferred { comm: self.clone(), task: Some(task), outcome })
     }
 
     /// A communicator of the living (`MPIX_Comm_shrink`), with ranks in the same order: the same group at each of them,

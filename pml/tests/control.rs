@@ -108,6 +108,48 @@ fn data_does_not_starve_it() {
     panic!("data starved it: {}", world.dump());
 }
 
+/// What is looked for at once is the next message, and only a short one that is there whole; the window goes on.
+#[test]
+fn messages_are_taken_at_once_and_otherwise_in_order() {
+    const ME: Peer = Peer(0);
+    let mut engine = Ob1::new(Config::new(ME));
+    engine.add_btl(Loopback::new(ME));
+    let addresses = engine.addresses();
+    engine.add_peer(ME, &addresses).expect("a new peer");
+    let soon = |engine: &mut Ob1<Loopback>| {
+        let mut got = None;
+        let taken = engine.take_control_soon(ME, 0, |bytes| got = Some(bytes.to_vec()));
+        assert_eq!(taken, got.is_some());
+        got
+    };
+    let later = |engine: &mut Ob1<Loopback>| {
+        (0..10).find_map(|_| {
+            engine.progress();
+            engine.take_control().map(|(_, bytes)| bytes.into_vec())
+        })
+    };
+    assert_eq!(soon(&mut engine), None);
+    let mut direct = 0;
+    for i in 0..5_000_usize {
+        let message = pattern([20, 56, 4, 0, 92, 93, 4000][i % 7], i as u64);
+        engine.send_control(ME, &message).expect("known");
+        let got = soon(&mut engine);
+        direct += u32::from(got.is_some());
+        assert_eq!(got.or_else(|| later(&mut engine)), Some(message), "message {i}");
+    }
+    assert!(direct > 2_000, "{direct} of 5,000");
+    // Two in the queue, one of them taken off the rail: then nothing is taken past it.
+    for message in [b"a", b"b"] {
+        engine.send_control(ME, message).expect("known");
+    }
+    engine.progress();
+    engine.send_control(ME, b"c").expect("known");
+    assert_eq!(soon(&mut engine), None);
+    let rest: Vec<_> = std::iter::from_fn(|| later(&mut engine)).collect();
+    assert_eq!(rest, [b"a", b"b", b"c"]);
+    assert_eq!(engine.stats().malformed, 0);
+}
+
 #[test]
 fn arguments_and_judged_peers() {
     let mut world = World::new(3, &[Profile::copied()]);

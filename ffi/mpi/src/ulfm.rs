@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::process::Inside;
 use crate::request::Request;
 use crate::{comm, group};
-use ironweave_core::Output;
+use ironweave_core::{Agreeing, Output};
 
 /// An agreement's value, and the error that goes with it: some failure is not acknowledged by all.
 fn agreed(output: Output) -> (c_int, Result<()>) {
@@ -66,15 +66,17 @@ mpi! {
 
     fn MPIX_Comm_agree(comm: MPI_Comm, flag: *mut c_int) on comm {
         let there = comm::get(comm)?;
-        let task = {
+        let begun = {
             let mut inside = process::enter()?;
-            let now = inside.engine.now();
             // SAFETY: the caller's value.
-            inside.engine.iagree(there.core, bits(unsafe { *flag }), now)?
+            inside.engine.begin_agreement(there.core, bits(unsafe { *flag }))?
         };
-        let output = process::wait(|inside| {
-            inside.engine.test(task).map(|ended| ended.map_err(Fail::from))
-        })?;
+        let output = match begun {
+            Agreeing::Over(output) => output,
+            Agreeing::Waits(task) => process::wait(|inside| {
+                inside.engine.test(task).map(|ended| ended.map_err(Fail::from))
+            })?,
+        };
         let (value, answer) = agreed(output);
         // SAFETY: the caller's result.
         unsafe { flag.write(value) };

@@ -3,7 +3,7 @@
 use crate::lane::Purpose;
 use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
-use ironweave_btl::Btl;
+use ironweave_btl::{Btl, Peer};
 use ironweave_ft::{CommKey, Contribution, Nanos};
 
 enum State {
@@ -12,6 +12,15 @@ enum State {
     Agreeing((CommKey, u64)),
     /// Decided; the PML still closes rails to the failed, whom the caller must find when it asks who failed.
     Recording(Output, Vec<u32>),
+}
+
+/// What a blocking agreement has come to at once.
+#[derive(Debug)]
+pub enum Agreeing {
+    /// It is over.
+    Over(Output),
+    /// It goes on as a task.
+    Waits(TaskId),
 }
 
 /// One agreement under way.
@@ -87,8 +96,56 @@ impl<B: Btl> Core<B> {
             true => State::Agreeing(self.begin_agreement(comm, flag, now)?),
             false => State::Queued(flag),
         };
-        let agreement = Agreement { comm, state };
-        let task = self.spawn(comm, Task::Agreement(agreement));
+        self.go_on_agreeing(comm, state, now)
+    }
+
+    /// As [`iagree`](Core::iagree), for a caller that waits. Where the agreement takes one message of one other process, that is
+    /// looked for at once, `turns` times, past everything else: so call [`progress`](Core::progress) now and then, however often this
+    /// ends at once.
+    ///
+    /// # Errors
+    /// As `iagree`.
+    pub fn agree(
+        &mut self,
+        comm: CommHandle,
+        flag: u64,
+        turns: u32,
+        now: Nanos,
+    ) -> Result<Agreeing, CoreError> {
+        let alone = self.comms.get(comm)?.recoveries.is_empty();
+        if !alone || self.restless || self.fenced || self.pml.has_control() {
+            return self.iagree(comm, flag, now).map(Agreeing::Waits);
+        }
+        let agreement = self.begin_agreement(comm, flag, now)?;
+        // Until something else says that it is; if this goes on as a task, that does.
+        self.restless = false;
+        self.carry_out(now);
+        if !self.has_decided(agreement)
+            && let Some(witness) = self.plane.witness(agreement.0)
+        {
+            let (pml, plane) = (&mut self.pml, &mut self.plane);
+            let take = |bytes: &[u8]| plane.receive(witness, bytes, now);
+            if pml.take_control_soon(Peer(witness), turns, take) {
+                self.carry_out(now);
+            }
+        }
+        self.restless |= self.has_unsent();
+        match self.decided_plainly(agreement) {
+            Some(flag) => Ok(Agreeing::Over(Output::Agreed { flag, failure: None })),
+            None => {
+                let state = State::Agreeing(agreement);
+                self.go_on_agreeing(comm, state, now).map(Agreeing::Waits)
+            }
+        }
+    }
+
+    fn go_on_agreeing(
+        &mut self,
+        comm: CommHandle,
+        state: State,
+        now: Nanos,
+    ) -> Result<TaskId, CoreError> {
+        let task = self.spawn(comm, Task::Agreement(Agreement { comm, state }));
         self.comms.get_mut(comm)?.recoveries.enter(task, false);
         self.attend(now);
         Ok(task)

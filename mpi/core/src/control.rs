@@ -81,6 +81,15 @@ impl<B: Btl> Core<B> {
             || self.awaited.iter().all(|(which, decided)| *which != agreement || decided.is_some())
     }
 
+    /// The flag of an agreement that is decided and found nobody dead: then it is over.
+    pub(crate) fn decided_plainly(&mut self, agreement: (CommKey, u64)) -> Option<u64> {
+        let at = self.awaited.iter().position(|(which, _)| *which == agreement)?;
+        let decision = self.awaited[at].1.as_ref().filter(|decision| decision.failed.is_empty());
+        let flag = decision?.flag;
+        self.awaited.swap_remove(at);
+        Some(flag)
+    }
+
     /// The outcome of an agreement, once it is there. The failures that it tells of are known from now on.
     pub(crate) fn decision(
         &mut self,

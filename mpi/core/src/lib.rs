@@ -34,6 +34,7 @@ mod persistent;
 mod summons;
 mod task;
 
+pub use agree::Agreeing;
 pub use attributes::{Attributes, CopyFn, DeleteFn, Keyval, Keyvals, Value};
 pub use collective::Collective;
 pub use comm::{CommComparison, CommHandle, Info};

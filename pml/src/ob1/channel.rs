@@ -16,7 +16,7 @@
 
 use super::engine::Engine;
 use super::peer::{Life, PeerState};
-use super::wire::{Control, PieceOf};
+use super::wire::{self, Control, Frame, PieceOf};
 use super::{Ob1, PmlError, RailId};
 use ironweave_btl::{Btl, Cause, Peer, Refused};
 use smallvec::SmallVec;
@@ -230,6 +230,28 @@ impl Channel {
         Ok(())
     }
 
+    /// Takes in a frame that brings the next message, whole and alone, and says nothing else that is news. Anything else stays as
+    /// it was (`None`).
+    fn arrived_alone<'a>(&mut self, header: &[u8], payload: &'a [u8]) -> Option<&'a [u8]> {
+        let Ok(Frame::Control(piece)) = wire::decode(header, payload.len()) else { return None };
+        let (prefix, message) = payload.split_first_chunk::<PREFIX>()?;
+        let end = piece.offset + payload.len() as u64;
+        let usual = piece.offset == self.received
+            && !(piece.again || self.broken)
+            && self.partial.is_empty()
+            && self.out.is_empty()
+            && u32::from_le_bytes(*prefix) as usize == message.len()
+            && message.len() <= AT_ONCE
+            && end <= self.taken + WINDOW;
+        if !usual || self.answered(&piece).is_err() {
+            return None;
+        }
+        self.received = end;
+        self.tell |= self.received - self.told.0 >= TELL;
+        self.took(message.len());
+        Some(message)
+    }
+
     fn took(&mut self, length: usize) {
         self.taken += (PREFIX + length) as u64;
         self.tell |= self.taken - self.told.1 >= TELL;
@@ -326,6 +348,31 @@ impl<B: Btl> Ob1<B> {
             }
         }
         Some((peer, message))
+    }
+
+    /// Looks for the next control message of a peer, up to `turns` times more: if what comes next over its lane is one, short and
+    /// alone, `take` gets it. `false`: nothing was done; [`progress`](Ob1::progress) takes whatever comes. For lanes that cannot
+    /// be lost; nothing else is moved on meanwhile.
+    #[inline]
+    pub fn take_control_soon(&mut self, peer: Peer, turns: u32, take: impl FnOnce(&[u8])) -> bool {
+        if self.engine.has_work() || self.has_control() {
+            return false;
+        }
+        let state = self.engine.peers.state(peer);
+        let (Life::Alive, Some(lane), Some(channel)) = (state.life, state.lane, &mut state.channel)
+        else {
+            return false;
+        };
+        let lane = usize::from(lane.0);
+        let taken = self.engine.caps[lane].is_sure()
+            && self.rails[lane].take_next(peer, turns, |header, payload| {
+                let message = channel.arrived_alone(header, payload);
+                message.map(take).is_some()
+            });
+        if taken && channel.is_busy() {
+            self.engine.peers.wake(peer);
+        }
+        taken
     }
 
     /// Whether all control messages for a peer are where it receives them even if this process ends at once. That holds for those
