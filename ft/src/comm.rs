@@ -37,6 +37,8 @@ pub(crate) struct Comm {
     view: View,
     revoked: Option<Scope>,
     pub life: Life,
+    /// It has ended, and is kept for the notice of its revocation.
+    pub retained: bool,
     /// Every agreement that this process has contributed to is below this number.
     started: u64,
     /// By number.
@@ -69,6 +71,7 @@ impl Comm {
             view: View::default(),
             revoked: None,
             life: Life::Here,
+            retained: false,
             started: 0,
             agreements: Vec::new(),
         }

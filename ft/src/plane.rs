@@ -211,8 +211,8 @@ pub struct Plane {
     /// Messages for communicators that do not exist here yet, in order.
     early: VecDeque<(CommKey, u32, Frame)>,
     early_bytes: usize,
-    /// Some freed communicator may be kept for the notice of its revocation.
-    retains: bool,
+    /// When those freed communicators ended that are kept for the notice of their revocation, the first one first.
+    retained: VecDeque<Nanos>,
     /// Messages in pieces, by sender.
     pieces: BTreeMap<u32, Vec<u8>>,
     out: Outbox,
@@ -247,7 +247,7 @@ impl Plane {
             gone: VecDeque::new(),
             early: VecDeque::new(),
             early_bytes: 0,
-            retains: false,
+            retained: VecDeque::new(),
             pieces: BTreeMap::new(),
             out: Outbox::default(),
             fenced: false,
@@ -416,18 +416,13 @@ impl Plane {
             return;
         }
         self.notices.spread(now, self.config.notice_gap, &mut self.out);
-        if !std::mem::take(&mut self.retains) {
+        let retain = self.config.retain;
+        let over = |closed: Nanos| closed.saturating_add(retain) <= now;
+        if self.retained.front().is_none_or(|closed| !over(*closed)) {
             return;
         }
-        let retain = self.config.retain;
-        self.comms.retain(|comm| match comm.life {
-            Life::Closed(at) => {
-                let keep = now < at.saturating_add(retain);
-                self.retains |= keep;
-                keep
-            }
-            _ => true,
-        });
+        self.retained.retain(|closed| !over(*closed));
+        self.comms.retain(|comm| !matches!(comm.life, Life::Closed(closed) if over(closed)));
     }
 
     /// When [`tick`](Self::tick) wants to be called, at the latest.
@@ -436,14 +431,8 @@ impl Plane {
         if self.fenced {
             return None;
         }
-        if !self.retains {
-            return self.notices.deadline();
-        }
-        let over = self.comms.iter().filter_map(|comm| match comm.life {
-            Life::Closed(at) => Some(at.saturating_add(self.config.retain)),
-            _ => None,
-        });
-        over.chain(self.notices.deadline()).min()
+        let over = self.retained.front().map(|closed| closed.saturating_add(self.config.retain));
+        over.into_iter().chain(self.notices.deadline()).min()
     }
 
     /// The next thing to do.
@@ -635,12 +624,13 @@ impl Plane {
 
     /// Forgets a communicator that has ended and was not revoked.
     fn drop_if_closed(&mut self, at: usize) {
-        let comm = &self.comms[at];
-        if !matches!(comm.life, Life::Closed(_)) {
-            return;
-        }
-        self.retains = true;
-        if !comm.is_revoked(Scope::Collectives) {
+        let comm = &mut self.comms[at];
+        let Life::Closed(closed) = comm.life else { return };
+        if comm.is_revoked(Scope::Collectives) {
+            if !std::mem::replace(&mut comm.retained, true) {
+                self.retained.push_back(closed);
+            }
+        } else {
             let key = self.comms.remove(at).key;
             if key.is_transient() {
                 self.gone.push_back(key);
