@@ -20,11 +20,12 @@ use smallvec::SmallVec;
 /// Neighbours in the order in which they are told.
 pub type Neighbours = SmallVec<[u32; 24]>;
 
-/// The rank that `me` tells at distance 2^level, as far as `dead` is known; `None` when no other rank lives.
-fn neighbour(me: u32, level: u32, size: u32, dead: &RankSet) -> Option<u32> {
+/// The rank that `me` tells at distance 2^level; `None` when everybody from there on to `me` is out. `next` is the first rank at
+/// or after one, on the ring, that is not out; `me` may count or not.
+fn neighbour(me: u32, level: u32, size: u32, next: impl Fn(u32) -> Option<u32>) -> Option<u32> {
     let wanted = (u64::from(me) + (1 << level)) % u64::from(size);
-    let target = dead.next_living(wanted as u32, size)?;
-    // Past `me` again: everybody at this distance or further is dead, and nearer levels reach who lives.
+    let target = next(wanted as u32)?;
+    // Past `me` again: nearer levels reach who lives.
     let (reached, least) = (distance(me, target, size), 1u64 << level);
     (target != me && u64::from(reached) >= least).then_some(target)
 }
@@ -42,12 +43,22 @@ fn levels(size: u32) -> u32 {
 /// order. Who learns that one of them died tells the rank that takes its place.
 #[must_use]
 pub fn neighbours(me: u32, source: Option<u32>, size: u32, dead: &RankSet) -> Neighbours {
+    neighbours_by(me, source, size, |rank| dead.next_living(rank, size))
+}
+
+/// As [`neighbours`], for an owner that knows by itself who is the first at or after a rank that is not out.
+pub(crate) fn neighbours_by(
+    me: u32,
+    source: Option<u32>,
+    size: u32,
+    next: impl Fn(u32) -> Option<u32>,
+) -> Neighbours {
     let levels = levels(size);
     let start = source.map_or(levels, |from| distance(from, me, size).checked_ilog2().unwrap_or(0));
     let start = start.min(levels);
     let mut found = Neighbours::new();
     for level in (0..start).rev().chain((start..levels).rev()) {
-        if let Some(target) = neighbour(me, level, size, dead)
+        if let Some(target) = neighbour(me, level, size, &next)
             && Some(target) != source
             && !found.contains(&target)
         {
@@ -59,7 +70,8 @@ pub fn neighbours(me: u32, source: Option<u32>, size: u32, dead: &RankSet) -> Ne
 
 /// Whether `rank` is a neighbour of `me`.
 pub(crate) fn is_neighbour(me: u32, rank: u32, size: u32, dead: &RankSet) -> bool {
-    (0..levels(size)).any(|level| neighbour(me, level, size, dead) == Some(rank))
+    let next = |rank| dead.next_living(rank, size);
+    (0..levels(size)).any(|level| neighbour(me, level, size, next) == Some(rank))
 }
 
 #[cfg(test)]

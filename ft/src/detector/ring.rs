@@ -2,6 +2,7 @@
 //! Knows neighbours and the circulant graph; no time, no message.
 
 use super::message::{CHAIN_MAX, Digest, Run};
+use crate::circulant::{Neighbours, neighbours_by};
 
 /// A set of processes: a list while they are few, then a bit for each.
 #[derive(Debug, Clone)]
@@ -217,21 +218,12 @@ impl Ring {
         None
     }
 
-    /// Whom this process passes notices on to: its neighbours in the circulant graph with the powers of two, each
-    /// replaced by the next member after it if it is out. The first is the ring's next member, so the graph of the
-    /// living is connected whoever fails.
-    pub fn targets(&self) -> Vec<u32> {
-        let mut targets = Vec::new();
-        let mut offset = 1u64;
-        while offset < u64::from(self.size) {
-            let raw = ((u64::from(self.me) + offset) % u64::from(self.size)) as u32;
-            let target = if self.is_other_member(raw) { Some(raw) } else { self.after(raw) };
-            if let Some(target) = target.filter(|target| !targets.contains(target)) {
-                targets.push(target);
-            }
-            offset *= 2;
-        }
-        targets
+    /// Whom this process passes notices on to: its neighbours in the graph that notices take, over the members. The ring's next
+    /// member is one, so the graph of the living is connected whoever fails.
+    pub fn targets(&self) -> Neighbours {
+        neighbours_by(self.me, None, self.size, |at| {
+            if self.is_other_member(at) { Some(at) } else { self.after(at) }
+        })
     }
 }
 
