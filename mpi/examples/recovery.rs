@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a test in all but name
 
-use ironweave::{Comm, Error, Op, Source, World};
+use ironweave::{Comm, Deferred, Error, Op, Source, World};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::error::Error as StdError;
@@ -561,7 +561,17 @@ fn buddy(world: &World, seed: u64) -> Outcome {
     Ok(())
 }
 
-/// Agreements while processes die at random: each value is the same wherever it is returned.
+/// The outcome of an operation that is asked for again and again.
+fn polled<R>(mut operation: Deferred<R>) -> Result<R, Error> {
+    loop {
+        match operation.test()? {
+            Ok(outcome) => return Ok(outcome),
+            Err(again) => operation = again,
+        }
+    }
+}
+
+/// Agreements, waited for and polled, while processes die at random: each value is the same wherever it is returned.
 fn agree(world: &World, seed: u64) -> Outcome {
     let mut rng = SmallRng::seed_from_u64(seed);
     let comm = world.comm().dup()?;
@@ -584,14 +594,23 @@ fn agree(world: &World, seed: u64) -> Outcome {
     loop {
         let known = comm.failed()?.len() as u32;
         let flag = value(me, round, 0) | 1 << 63 | u64::from(known == dead) << 62;
-        let answer = comm.agree(flag & !(u64::from(known != dead) << 62))?;
+        let mine = flag & !(u64::from(known != dead) << 62);
+        let answer = if round.is_multiple_of(2) {
+            comm.agree(mine)?
+        } else {
+            // Two under way, the later one looked at first.
+            let early = comm.iagree(value(me, round, 1))?;
+            let late = polled(comm.iagree(mine)?)?;
+            history.push(early.wait()?.flag);
+            late
+        };
         history.push(answer.flag);
         round += 1;
         if answer.flag >> 62 & 1 == 1 {
             break;
         }
     }
-    let rest = comm.shrink()?;
+    let rest = if seed.is_multiple_of(2) { comm.shrink()? } else { polled(comm.ishrink()?)? };
     assert_eq!(rest.size(), n - dead);
     let mine = history.iter().fold(round, |hash, &flag| hash.rotate_left(5) ^ flag);
     let (mut low, mut high) = ([0], [0]);

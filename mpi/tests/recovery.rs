@@ -119,7 +119,7 @@ fn communicators_are_made_by_all_or_by_none() {
     random(4, "creation", 30);
 }
 
-const COLLECTIVES: [&str; 20] = [
+const COLLECTIVES: [&str; 21] = [
     "barrier",
     "bcast",
     "gather",
@@ -140,6 +140,7 @@ const COLLECTIVES: [&str; 20] = [
     "persistent",
     "neighbors",
     "beside",
+    "sides",
 ];
 
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over

@@ -281,6 +281,32 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
             let expected = (0..n).flat_map(|rank| given(rank, round, place, length));
             assert_eq!(parts, expected.collect::<Vec<_>>());
         }
+        // Two halves joined by an inter-communicator: what comes is the other side's. Who is left alone has no other side.
+        "sides" if n == 1 => {}
+        "sides" => {
+            let side = me % 2;
+            let half = comm.split(Some(side), me as i32)?.expect("everybody has a colour");
+            let bridge = (half.rank() == 0).then_some((comm, 1 - side));
+            let inter = half.intercomm(0, bridge, 5)?;
+            let others: Vec<u32> = (0..n).filter(|rank| rank % 2 != side).collect();
+            inter.barrier()?;
+            let mut into = vec![0; length * others.len()];
+            inter.allgather(&mine, &mut into)?;
+            let expected = others.iter().flat_map(|&rank| given(rank, round, 0, length));
+            assert_eq!(into, expected.collect::<Vec<_>>());
+            inter.alltoall(&given(me, round, 0, length * others.len()), &mut into)?;
+            let place = half.rank() as usize * length;
+            let expected = others.iter().flat_map(|&rank| given(rank, round, place, length));
+            assert_eq!(into, expected.collect::<Vec<_>>());
+            let mut sum = vec![0; length];
+            inter
+                .scope(|scope| scope.iallreduce(&mine, &mut sum, Op::SUM)?.finish().map(drop))??;
+            let theirs = |rank: &u32| total(*rank..rank + 1, round, 0, length);
+            let expected = others.iter().map(theirs).fold(vec![0; length], |sum, one| {
+                sum.iter().zip(one).map(|(a, b): (&u64, u64)| a.wrapping_add(b)).collect()
+            });
+            assert_eq!(sum, expected);
+        }
         other => panic!("there is no collective {other:?}"),
     }
     Ok(())
