@@ -7,7 +7,6 @@
 //! computes can only be seen by offering the core again, so that is done more and more rarely.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,14 +27,13 @@ const NAPS_MAX: u32 = 8192;
 /// Offers that were soon over before a core counts as free again: one may have gone to another who waits.
 const CALM: u32 = 64;
 
-thread_local! {
-    static CORE: Cell<Core> = const { Cell::new(Core::Free) };
-}
-
-/// What a thread knows about its core from earlier offers, also those of earlier waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What a thread knows about its core from earlier offers of one wait. Not from those of earlier waits: any tick may
+/// find somebody else there for a moment, and naps in the waits that follow cost exchanges of more ranks than cores
+/// more than offers in vain cost a rank beside one that computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Core {
     /// It comes back soon.
+    #[default]
     Free,
     /// Somebody computes on it. It is offered again after `left` more naps; `naps` is what `left` began with, `calm` how many offers
     /// were soon over since.
@@ -73,27 +71,24 @@ pub(crate) fn share_cores() {
     }
 }
 
-/// Lets others have the core.
-fn offer_core() {
-    let core = CORE.get();
+/// Lets others have the core: what is known of it then.
+fn offer(core: Core) -> Core {
     if let Some(known) = core.nap() {
-        CORE.set(known);
         std::thread::sleep(NAP);
-        return;
+        return known;
     }
     // Whoever was away for long has missed a tick: mostly the coarse clock, which costs nothing, tells that there is nothing to measure.
     let (offered, tick) = (Instant::now(), clock_gettime(ClockId::MonotonicCoarse));
     std::thread::yield_now();
     let long = clock_gettime(ClockId::MonotonicCoarse) != tick && offered.elapsed() > LONG;
-    if long || core != Core::Free {
-        CORE.set(core.after(long));
-    }
+    core.after(long)
 }
 
 /// One wait.
 pub struct Idle {
     spin: u32,
     polls: u32,
+    core: Core,
     watchdog: Option<Duration>,
     since: Option<Instant>,
 }
@@ -101,12 +96,13 @@ pub struct Idle {
 impl Idle {
     /// With so many polls before the core is offered, and after how long in vain to tell.
     pub fn new(spin: u32, watchdog: Option<Duration>) -> Idle {
-        Idle { spin, polls: 0, watchdog, since: None }
+        Idle { spin, polls: 0, core: Core::Free, watchdog, since: None }
     }
 
     /// Something happened.
     pub fn reset(&mut self) {
         self.polls = 0;
+        self.core = Core::Free;
         self.since = None;
     }
 
@@ -134,7 +130,7 @@ impl Idle {
     #[cold]
     fn give_way(&mut self) -> bool {
         self.polls = self.spin; // keep yielding
-        offer_core();
+        self.core = offer(self.core);
         let Some(limit) = self.watchdog else { return false };
         let since = *self.since.get_or_insert_with(Instant::now);
         let over = since.elapsed() >= limit;

@@ -14,7 +14,7 @@ pub const CHUNK: usize = 64 * 1024;
 /// Whether ranks are bound to cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Bind {
-    /// One core a rank; ranks that share one follow each other.
+    /// One core a rank, round-robin.
     Core,
     /// Leave it to the scheduler.
     None,

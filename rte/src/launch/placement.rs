@@ -103,7 +103,7 @@ pub fn fill(hosts: Vec<Host>, size: u32) -> Result<Vec<(String, u32)>, String> {
     Ok(filled.filter(|(_, count)| *count > 0).collect())
 }
 
-/// The CPU set of each of `count` ranks over `cores`, ranks that share one in a row; `None` leaves them unbound.
+/// The CPU set of each of `count` ranks over `cores`, round-robin; `None` leaves them unbound.
 pub fn bindings(cores: &[CpuSet], count: u32, bind: Option<Bind>) -> Option<Vec<CpuSet>> {
     let bind = bind.unwrap_or(match count as usize <= cores.len() {
         true => Bind::Core,
@@ -112,12 +112,7 @@ pub fn bindings(cores: &[CpuSet], count: u32, bind: Option<Bind>) -> Option<Vec<
     match bind {
         Bind::None => None,
         Bind::Core if cores.is_empty() => None,
-        // Ranks that share a core follow each other: neighbours talk most, and then half of that stays in its cache.
-        Bind::Core => {
-            let places = (count as usize).max(cores.len());
-            let core = |index: usize| cores[index * cores.len() / places];
-            Some((0..count as usize).map(core).collect())
-        }
+        Bind::Core => Some((0..count as usize).map(|index| cores[index % cores.len()]).collect()),
     }
 }
 
@@ -232,8 +227,8 @@ mod tests {
         assert!(count > 0);
         assert!(bindings(&cores, count, None).is_some());
         assert!(bindings(&cores, count + 1, None).is_none());
-        let shared = bindings(&cores, 2 * count, Some(Bind::Core)).unwrap();
-        assert_eq!((shared.len() as u32, shared[0], shared[1]), (2 * count, cores[0], cores[0]));
+        let round = bindings(&cores, count + 1, Some(Bind::Core)).unwrap();
+        assert_eq!((round.len() as u32, round[count as usize]), (count + 1, cores[0]));
         assert!(bindings(&cores, 1, Some(Bind::None)).is_none());
         assert!(bindings(&[], 1, Some(Bind::Core)).is_none());
     }
@@ -273,12 +268,11 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_share_a_core_of_a_restricted_mask_follow_each_other() {
+    fn more_ranks_than_a_restricted_mask_has_cores_go_round() {
         let (sets, _) = cores_by_hwloc(&set(&[1, 2]), &round_robin());
-        let bound = |count| bindings(&sets, count, Some(Bind::Core)).unwrap();
-        assert_eq!(bound(5), [2, 2, 2, 1, 1].map(|cpu| set(&[cpu])));
-        assert_eq!(bound(2), [2, 1].map(|cpu| set(&[cpu])));
-        assert_eq!(bound(1), [set(&[2])]);
+        let bound = bindings(&sets, 5, Some(Bind::Core)).unwrap();
+        let expected = [2, 1, 2, 1, 2].map(|cpu| set(&[cpu]));
+        assert_eq!(bound, expected);
     }
 
     #[test]
