@@ -91,12 +91,12 @@ fn a_peer_killed_in_the_middle_of_reads_leaves_the_buffer_alone() {
         be_killed(Path::new(&place));
     }
     each(test, |way| {
+        let source = OwnedBuffer::from(vec![0x5A; LONG]);
+        let mut target = OwnedBuffer::zeroed(LONG);
         let Some(mut node) = Node::open(test, way, 0) else { return };
         if !node.btl.caps().get {
             return; // nothing is read over it
         }
-        let source = OwnedBuffer::from(vec![0x5A; LONG]);
-        let mut target = OwnedBuffer::zeroed(LONG);
         let mut cut = 0;
         for round in 0..4 {
             // SAFETY: `source` is kept until it is deregistered.

@@ -9,12 +9,13 @@ fn a_read_that_is_cut_off_leaves_the_buffer_alone() {
     each(test, |way| {
         let mut cut = 0;
         for moment in 0..12_u32 {
+            // They outlive the pair: an answer under way may be read out of the source until the endpoint is closed.
+            let source = OwnedBuffer::from(vec![0x5A; LONG]);
+            let mut target = OwnedBuffer::zeroed(LONG);
             let Some(mut pair) = Pair::open(test, way) else { return };
             if !pair.a.btl.caps().get {
                 return; // nothing is read over it
             }
-            let source = OwnedBuffer::from(vec![0x5A; LONG]);
-            let mut target = OwnedBuffer::zeroed(LONG);
             // SAFETY: `source` is kept until it is deregistered.
             let key = pair.b.btl.register_source(&unsafe { source.send_region() }).expect("memory");
             // SAFETY: `target` is looked at after the read came back only.
@@ -60,12 +61,12 @@ fn reads_both_ways_are_cut_off_together() {
     each(test, |way| {
         let mut cut = 0;
         for moment in 0..10_u32 {
+            let source = OwnedBuffer::from(vec![0x5A; LONG]);
+            let mut targets = [OwnedBuffer::zeroed(LONG), OwnedBuffer::zeroed(LONG)];
             let Some(mut pair) = Pair::open(test, way) else { return };
             if !pair.a.btl.caps().get {
                 return; // nothing is read over it
             }
-            let source = OwnedBuffer::from(vec![0x5A; LONG]);
-            let mut targets = [OwnedBuffer::zeroed(LONG), OwnedBuffer::zeroed(LONG)];
             // SAFETY: `source` is kept until both keys are deregistered.
             let region = unsafe { source.send_region() };
             let keys = [&mut pair.a, &mut pair.b]
