@@ -1,5 +1,5 @@
 //! Point-to-point communication (MPI 5.0, chapter 3): sends in all modes, receives, and both at once; blocking, non-blocking and
-//! persistent. Buffers that users attach for buffered sends are in [`crate::attached`].
+//! persistent. Buffers that users attach for buffered sends are in `attached.rs`.
 
 use crate::prelude::*;
 use crate::process::Inside;
