@@ -9,6 +9,9 @@ use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_coll::Block;
 use ironweave_pml::ob1::{Buffer, Payload};
 
+/// No process has memory below this address (Linux's `mmap_min_addr`).
+const LOWEST: usize = 64 << 10;
+
 /// A block of the user's: so many elements at an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
@@ -37,8 +40,10 @@ impl Piece {
         count: i64,
         datatype: MPI_Datatype,
     ) -> Result<Piece> {
-        // Behind a null pointer it would not be seen any more.
-        data::present(buf, count, datatype)?;
+        // Behind a null pointer it would not be seen any more; but behind MPI_BOTTOM a displacement may be an address.
+        if displacement.unsigned_abs() < LOWEST {
+            data::present(buf, count, datatype)?;
+        }
         Piece::new(buf.cast::<u8>().wrapping_offset(displacement).cast(), count, datatype)
     }
 }

@@ -141,6 +141,13 @@ static void of_three_forms(void) {
     CHECK(in[1] == 10 * before + 1 && in[2] == 10 * before + 2 && in[0] == 10 * after);
     FORMS(Neighbor_alltoallw, Ineighbor_alltoallw, out, sent, sent_bytes, types, in, came, came_bytes, types);
     CHECK(in[1] == 10 * before + 1 && in[2] == 10 * before + 2 && in[0] == 10 * after);
+    MPI_Aint sent_where[2], came_where[2];
+    for (i = 0; i < 2; i++) {
+      OK(MPI_Get_address((char *)out + sent_bytes[i], &sent_where[i]));
+      OK(MPI_Get_address((char *)in + came_bytes[i], &came_where[i]));
+    }
+    FORMS(Neighbor_alltoallw, Ineighbor_alltoallw, MPI_BOTTOM, sent, sent_where, types, MPI_BOTTOM, came, came_where, types);
+    CHECK(in[1] == 10 * before + 1 && in[2] == 10 * before + 2 && in[0] == 10 * after);
   }
   OK(MPI_Comm_free(&ring));
 }
