@@ -35,7 +35,7 @@ const SMALL: (usize, usize) = (256, 2048);
 const LONG_BYTES: usize = 4 << 20;
 /// Receive buffers for many messages each: how many, of how many bytes.
 const RECEIVE: (usize, usize) = (8, 512 << 10);
-/// The same where messages wait in the kernel: few, so that they stay in a core's cache (64 KiB arrive a tenth sooner).
+/// The same where messages wait in the kernel: few, so that they stay in a core's cache.
 const RECEIVE_CACHED: (usize, usize) = (4, 192 << 10);
 /// Bytes of receive buffers for one message each.
 const RECEIVE_SINGLE: usize = 4 << 20;
