@@ -15,7 +15,9 @@ pub struct Provider {
     pub name: &'static str,
     /// It drives a fabric device, not the system's sockets or memory.
     pub hardware: bool,
-    /// Reads of peers' memory are worth having, and safe to have: a source that is deregistered is out of its reach.
+    /// Reads of peers' memory are worth having. A source that is deregistered is out of the reach of new ones; software
+    /// providers may still take an answer that is under way out of it, short of what `Btl::deregister` promises. That
+    /// matters where a send fails while the peer lives and reads.
     pub get: bool,
     /// An endpoint may be closed with operations under way.
     pub close_busy: bool,
