@@ -1,6 +1,7 @@
 //! From the arguments of each collective to the call that schedules know (MPI 5.0, §6.3–6.11), with the checks of the
 //! arguments that matter at this process. Everything here is done before anything is sent.
 
+use super::argument::{Operands, Uniform, Varying};
 use super::run::Prepared;
 use super::side::{Piece, Side};
 use crate::comm::Comm;
@@ -86,131 +87,53 @@ pub(super) fn distinct(
     Ok(())
 }
 
-/// `count` elements for each of `n`.
-pub(super) fn times(count: i64, n: u32) -> Result<i64> {
-    if count < 0 {
-        return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
-    }
-    count.checked_mul(i64::from(n)).ok_or_else(|| fail(MPI_ERR_COUNT, "the counts overflow"))
-}
-
-/// One block for each peer, by counts and displacements in elements.
-pub(super) unsafe fn by_rank(
-    buf: *const c_void,
-    counts: Counts,
-    displs: Counts,
-    datatype: MPI_Datatype,
-    n: u32,
-) -> Result<Vec<Piece>> {
-    let extent = data::element(datatype)?.extent;
-    let pieces = (0..n as usize).map(|rank| {
-        // SAFETY: the caller's arrays have an entry for each rank.
-        let (count, displ) = unsafe { (counts.get(rank), displs.get(rank)) };
-        Piece::at(buf, (displ as isize).wrapping_mul(extent), count, datatype)
-    });
-    pieces.collect()
-}
-
-/// One block for each peer, by counts, displacements in bytes, and datatypes.
-pub(super) unsafe fn by_type(
-    buf: *const c_void,
-    counts: Counts,
-    displs: Counts,
-    datatypes: *const MPI_Datatype,
-    n: u32,
-) -> Result<Vec<Piece>> {
-    let pieces = (0..n as usize).map(|rank| {
-        // SAFETY: the caller's arrays have an entry for each rank.
-        let (count, displ, datatype) =
-            unsafe { (counts.get(rank), displs.get(rank), *datatypes.add(rank)) };
-        Piece::at(buf, displ as isize, count, datatype)
-    });
-    pieces.collect()
-}
-
 pub fn barrier() -> Prepared {
     Prepared::new(Call::Barrier, Side::nothing(), Side::nothing())
 }
 
 // Each of the following: the caller's buffers and arrays are as the standard has them, for as long as the operation runs.
 
-pub unsafe fn bcast(
-    there: &Comm,
-    buffer: *mut c_void,
-    count: i64,
-    datatype: MPI_Datatype,
-    rank: c_int,
-) -> Result<Prepared> {
+pub unsafe fn bcast(there: &Comm, buffer: Uniform, rank: c_int) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
     let recv = match part {
         Part::Idle => Side::nothing(),
         // SAFETY: the caller's buffer.
-        _ => unsafe { Side::receiving(Piece::new(buffer, count, datatype)?, part == Part::Root)? },
+        _ => unsafe { Side::receiving(buffer.piece()?, part == Part::Root)? },
     };
     let call = Call::Bcast { root, len: recv.len() };
     Ok(Prepared { keep: part == Part::Root, ..Prepared::new(call, Side::nothing(), recv) })
 }
 
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn gather(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: MPI_Datatype,
-    rank: c_int,
-) -> Result<Prepared> {
+pub unsafe fn gather(there: &Comm, from: Uniform, into: Uniform, rank: c_int) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let Own { is_root, in_place, moves: sends } = own(there, part, sendbuf)?;
+    let Own { is_root, in_place, moves: sends } = own(there, part, from.buf)?;
     // SAFETY: the caller's buffers.
     unsafe {
-        let send = if sends {
-            Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?
-        } else {
-            Side::nothing()
-        };
+        let send = if sends { Side::sending(from.piece()?)? } else { Side::nothing() };
         let (recv, block) = if is_root {
-            let all = times(recvcount, there.peers())?;
-            let recv = Side::receiving(Piece::new(recvbuf, all, recvtype)?, in_place)?;
+            let recv = Side::receiving(into.times(there.peers())?, in_place)?;
             let block = recv.len() / there.peers().max(1) as usize;
             (recv, block)
         } else {
             (Side::nothing(), send.len())
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         Ok(Prepared::new(Call::Gather { root, block, in_place }, send, recv))
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn gatherv(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcounts: Counts,
-    displs: Counts,
-    recvtype: MPI_Datatype,
-    rank: c_int,
-) -> Result<Prepared> {
+pub unsafe fn gatherv(there: &Comm, from: Uniform, into: Varying, rank: c_int) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let Own { is_root, in_place, moves: sends } = own(there, part, sendbuf)?;
+    let Own { is_root, in_place, moves: sends } = own(there, part, from.buf)?;
     // SAFETY: the caller's buffers and arrays.
     unsafe {
-        let send = if sends {
-            Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?
-        } else {
-            Side::nothing()
-        };
+        let send = if sends { Side::sending(from.piece()?)? } else { Side::nothing() };
         let recv = if is_root {
-            Side::several(by_rank(recvbuf, recvcounts, displs, recvtype, there.peers())?, in_place)?
+            Side::several(into.pieces(there.peers())?, in_place)?
         } else {
             Side::nothing()
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         let blocks = recv.blocks();
         let own = blocks.get(there.rank as usize).map_or(0, |block| block.len);
         let len = if in_place { own } else { send.len() };
@@ -218,66 +141,41 @@ pub unsafe fn gatherv(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn scatter(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: MPI_Datatype,
-    rank: c_int,
-) -> Result<Prepared> {
+pub unsafe fn scatter(there: &Comm, from: Uniform, into: Uniform, rank: c_int) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let Own { is_root, in_place, moves: receives } = own(there, part, recvbuf)?;
+    let Own { is_root, in_place, moves: receives } = own(there, part, into.buf)?;
     // SAFETY: the caller's buffers.
     unsafe {
-        let recv = if receives {
-            Side::receiving(Piece::new(recvbuf, recvcount, recvtype)?, false)?
-        } else {
-            Side::nothing()
-        };
+        let recv = if receives { Side::receiving(into.piece()?, false)? } else { Side::nothing() };
         let (send, block) = if is_root {
-            let all = times(sendcount, there.peers())?;
-            let send = Side::sending(Piece::new(sendbuf, all, sendtype)?)?;
+            let send = Side::sending(from.times(there.peers())?)?;
             let block = send.len() / there.peers().max(1) as usize;
             (send, block)
         } else {
             (Side::nothing(), recv.len())
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         Ok(Prepared::new(Call::Scatter { root, block, in_place }, send, recv))
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn scatterv(
     there: &Comm,
-    sendbuf: *const c_void,
-    sendcounts: Counts,
-    displs: Counts,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: MPI_Datatype,
+    from: Varying,
+    into: Uniform,
     rank: c_int,
 ) -> Result<Prepared> {
     let (root, part) = root(there, rank)?;
-    let Own { is_root, in_place, moves: receives } = own(there, part, recvbuf)?;
+    let Own { is_root, in_place, moves: receives } = own(there, part, into.buf)?;
     // SAFETY: the caller's buffers and arrays.
     unsafe {
-        let recv = if receives {
-            Side::receiving(Piece::new(recvbuf, recvcount, recvtype)?, false)?
-        } else {
-            Side::nothing()
-        };
+        let recv = if receives { Side::receiving(into.piece()?, false)? } else { Side::nothing() };
         let send = if is_root {
-            Side::several(by_rank(sendbuf, sendcounts, displs, sendtype, there.peers())?, true)?
+            Side::several(from.pieces(there.peers())?, true)?
         } else {
             Side::nothing()
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         let blocks = send.blocks();
         let own = blocks.get(there.rank as usize).map_or(0, |block| block.len);
         let len = if in_place { own } else { recv.len() };
@@ -285,151 +183,73 @@ pub unsafe fn scatterv(
     }
 }
 
-pub unsafe fn allgather(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: MPI_Datatype,
-) -> Result<Prepared> {
-    let in_place = in_place(there, sendbuf, true)?;
+pub unsafe fn allgather(there: &Comm, from: Uniform, into: Uniform) -> Result<Prepared> {
+    let in_place = in_place(there, from.buf, true)?;
     // SAFETY: the caller's buffers.
     unsafe {
-        let all = times(recvcount, there.peers())?;
-        let recv = Side::receiving(Piece::new(recvbuf, all, recvtype)?, in_place)?;
+        let recv = Side::receiving(into.times(there.peers())?, in_place)?;
         let block = recv.len() / there.peers().max(1) as usize;
         let (send, len) = if in_place {
             (Side::nothing(), block)
         } else {
-            let send = Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?;
+            let send = Side::sending(from.piece()?)?;
             let len = send.len();
             (send, len)
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         Ok(Prepared::new(Call::Allgather { len, block, in_place }, send, recv))
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn allgatherv(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcounts: Counts,
-    displs: Counts,
-    recvtype: MPI_Datatype,
-) -> Result<Prepared> {
-    let in_place = in_place(there, sendbuf, true)?;
+pub unsafe fn allgatherv(there: &Comm, from: Uniform, into: Varying) -> Result<Prepared> {
+    let in_place = in_place(there, from.buf, true)?;
     // SAFETY: the caller's buffers and arrays.
     unsafe {
-        let pieces = by_rank(recvbuf, recvcounts, displs, recvtype, there.peers())?;
+        let pieces = into.pieces(there.peers())?;
         let recv = Side::several(pieces, in_place)?;
         let blocks = recv.blocks();
         let (send, len) = if in_place {
             (Side::nothing(), blocks.get(there.rank as usize).map_or(0, |block| block.len))
         } else {
-            let send = Side::sending(Piece::new(sendbuf, sendcount, sendtype)?)?;
+            let send = Side::sending(from.piece()?)?;
             let len = send.len();
             (send, len)
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         Ok(Prepared::new(Call::Allgatherv { len, blocks, in_place }, send, recv))
     }
 }
 
-pub unsafe fn alltoall(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcount: i64,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcount: i64,
-    recvtype: MPI_Datatype,
-) -> Result<Prepared> {
-    let in_place = in_place(there, sendbuf, true)?;
+pub unsafe fn alltoall(there: &Comm, from: Uniform, into: Uniform) -> Result<Prepared> {
+    let in_place = in_place(there, from.buf, true)?;
     let n = there.peers();
     // SAFETY: the caller's buffers.
     unsafe {
-        let recv = Side::receiving(Piece::new(recvbuf, times(recvcount, n)?, recvtype)?, in_place)?;
+        let recv = Side::receiving(into.times(n)?, in_place)?;
         let block = recv.len() / n.max(1) as usize;
         let (send, len) = if in_place {
             (Side::nothing(), block)
         } else {
-            let send = Side::sending(Piece::new(sendbuf, times(sendcount, n)?, sendtype)?)?;
+            let send = Side::sending(from.times(n)?)?;
             let len = send.len() / n.max(1) as usize;
             (send, len)
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        distinct(from.buf, into.buf, &send, &recv)?;
         Ok(Prepared::new(Call::Alltoall { len, block, in_place }, send, recv))
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn alltoallv(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcounts: Counts,
-    sdispls: Counts,
-    sendtype: MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcounts: Counts,
-    rdispls: Counts,
-    recvtype: MPI_Datatype,
-) -> Result<Prepared> {
-    let in_place = in_place(there, sendbuf, true)?;
+pub unsafe fn alltoallv(there: &Comm, from: Varying, into: Varying) -> Result<Prepared> {
+    let in_place = in_place(there, from.buf, true)?;
     let n = there.peers();
     // SAFETY: the caller's buffers and arrays.
     unsafe {
-        let recv = Side::several(by_rank(recvbuf, recvcounts, rdispls, recvtype, n)?, in_place)?;
-        let send = if in_place {
-            Side::nothing()
-        } else {
-            Side::several(by_rank(sendbuf, sendcounts, sdispls, sendtype, n)?, true)?
-        };
-        exchange(sendbuf, recvbuf, send, recv, in_place)
+        let recv = Side::several(into.pieces(n)?, in_place)?;
+        let send = if in_place { Side::nothing() } else { Side::several(from.pieces(n)?, true)? };
+        distinct(from.buf, into.buf, &send, &recv)?;
+        let call = Call::Alltoallv { send: send.blocks(), recv: recv.blocks(), in_place };
+        Ok(Prepared::new(call, send, recv))
     }
-}
-
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn alltoallw(
-    there: &Comm,
-    sendbuf: *const c_void,
-    sendcounts: Counts,
-    sdispls: Counts,
-    sendtypes: *const MPI_Datatype,
-    recvbuf: *mut c_void,
-    recvcounts: Counts,
-    rdispls: Counts,
-    recvtypes: *const MPI_Datatype,
-) -> Result<Prepared> {
-    let in_place = in_place(there, sendbuf, true)?;
-    let n = there.peers();
-    // SAFETY: the caller's buffers and arrays.
-    unsafe {
-        let recv = Side::several(by_type(recvbuf, recvcounts, rdispls, recvtypes, n)?, in_place)?;
-        let send = if in_place {
-            Side::nothing()
-        } else {
-            Side::several(by_type(sendbuf, sendcounts, sdispls, sendtypes, n)?, true)?
-        };
-        exchange(sendbuf, recvbuf, send, recv, in_place)
-    }
-}
-
-fn exchange(
-    sendbuf: *const c_void,
-    recvbuf: *const c_void,
-    send: Side,
-    recv: Side,
-    in_place: bool,
-) -> Result<Prepared> {
-    distinct(sendbuf, recvbuf, &send, &recv)?;
-    let call = Call::Alltoallv { send: send.blocks(), recv: recv.blocks(), in_place };
-    Ok(Prepared::new(call, send, recv))
 }
 
 /// A side of a reduction: so many elements.
@@ -452,17 +272,15 @@ unsafe fn operand(
 }
 
 /// What reductions of both buffers at each process have in common.
-#[allow(clippy::too_many_arguments)]
 unsafe fn reducing(
     there: &Comm,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
+    operands: Operands,
     send: usize,
     recv: usize,
-    datatype: MPI_Datatype,
     combination: Combination,
     call: impl FnOnce(bool) -> Call,
 ) -> Result<Prepared> {
+    let Operands { sendbuf, recvbuf, datatype, .. } = operands;
     let in_place = in_place(there, sendbuf, true)?;
     // The contribution in place is in the receive buffer, and may be longer than the result.
     let recv = if in_place { send.max(recv) } else { recv };
@@ -480,21 +298,18 @@ unsafe fn reducing(
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn reduce(
     there: &Comm,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
+    operands: Operands,
     count: i64,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
     rank: c_int,
 ) -> Result<Prepared> {
+    let Operands { sendbuf, recvbuf, datatype, .. } = operands;
     let (root, part) = root(there, rank)?;
     // Who has nothing to do has no arguments that matter.
     let combination = match part {
         Part::Idle => combination(MPI_SUM, MPI_INT)?,
-        _ => combination(op, datatype)?,
+        _ => combination(operands.op, operands.datatype)?,
     };
     let count = if part == Part::Idle { 0 } else { count };
     let elements = combination.on(count)?;
@@ -518,20 +333,13 @@ pub unsafe fn reduce(
     }
 }
 
-pub unsafe fn allreduce(
-    there: &Comm,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
-    count: i64,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
-) -> Result<Prepared> {
-    let combination = combination(op, datatype)?;
+pub unsafe fn allreduce(there: &Comm, operands: Operands, count: i64) -> Result<Prepared> {
+    let combination = combination(operands.op, operands.datatype)?;
     let elements = combination.on(count)?;
     let n = elements.count;
     // SAFETY: the caller's buffers.
     unsafe {
-        reducing(there, sendbuf, recvbuf, n, n, datatype, combination, |in_place| Call::Allreduce {
+        reducing(there, operands, n, n, combination, |in_place| Call::Allreduce {
             elements,
             in_place,
         })
@@ -540,13 +348,10 @@ pub unsafe fn allreduce(
 
 pub unsafe fn reduce_scatter(
     there: &Comm,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
+    operands: Operands,
     recvcounts: Counts,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
 ) -> Result<Prepared> {
-    let combination = combination(op, datatype)?;
+    let combination = combination(operands.op, operands.datatype)?;
     let counts = (0..there.size as usize).map(|rank| {
         // SAFETY: the caller's array has an entry for each rank of the local group.
         crate::count::count("recvcounts", unsafe { recvcounts.get(rank) })
@@ -557,50 +362,47 @@ pub unsafe fn reduce_scatter(
         (combination.reduction.extent(), combination.reduction.is_commutative());
     // SAFETY: the caller's buffers.
     unsafe {
-        reducing(there, sendbuf, recvbuf, all, own, datatype, combination, |in_place| {
-            Call::ReduceScatter { counts: counts.into(), extent, commutative, in_place }
+        reducing(there, operands, all, own, combination, |in_place| Call::ReduceScatter {
+            counts: counts.into(),
+            extent,
+            commutative,
+            in_place,
         })
     }
 }
 
 pub unsafe fn reduce_scatter_block(
     there: &Comm,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
+    operands: Operands,
     recvcount: i64,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
 ) -> Result<Prepared> {
-    let combination = combination(op, datatype)?;
+    let combination = combination(operands.op, operands.datatype)?;
     let elements = combination.on(recvcount)?;
     let (all, own) = (data::bytes(elements.count, there.size as usize)?, elements.count);
     // SAFETY: the caller's buffers.
     unsafe {
-        reducing(there, sendbuf, recvbuf, all, own, datatype, combination, |in_place| {
-            Call::ReduceScatterBlock { elements, in_place }
+        reducing(there, operands, all, own, combination, |in_place| Call::ReduceScatterBlock {
+            elements,
+            in_place,
         })
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 pub unsafe fn scan(
     there: &Comm,
-    sendbuf: *const c_void,
-    recvbuf: *mut c_void,
+    operands: Operands,
     count: i64,
-    datatype: MPI_Datatype,
-    op: MPI_Op,
     exclusive: bool,
 ) -> Result<Prepared> {
     if there.remote.is_some() {
         return Err(fail(MPI_ERR_COMM, "it is an inter-communicator"));
     }
-    let combination = combination(op, datatype)?;
+    let combination = combination(operands.op, operands.datatype)?;
     let elements = combination.on(count)?;
     let n = elements.count;
     // SAFETY: the caller's buffers.
     unsafe {
-        reducing(there, sendbuf, recvbuf, n, n, datatype, combination, |in_place| {
+        reducing(there, operands, n, n, combination, |in_place| {
             if exclusive {
                 Call::Exscan { elements, in_place }
             } else {

@@ -1,6 +1,7 @@
 //! Graphs, whole and distributed (MPI 5.0, §8.5.3–8.5.5 and 8.5.8).
 
 use super::{Edge, Topology, check_rank, give, missing, of};
+use crate::collective::argument::{uniform, varying};
 use crate::collective::{prepare, run};
 use crate::comm::{self, Comm};
 use crate::construct::{Heritage, create};
@@ -115,8 +116,8 @@ fn exchange(comm: MPI_Comm, parts: &[Vec<c_int>]) -> Result<Vec<c_int>> {
     run::blocking(comm, |there| {
         // SAFETY: both arrays have an entry for each process, and outlive the call.
         unsafe {
-            let (from, to) = (give.as_ptr().cast(), take.as_mut_ptr().cast());
-            prepare::alltoall(there, from, 1, MPI_INT, to, 1, MPI_INT)
+            let one = |array: *const c_int| uniform(array.cast(), 1, MPI_INT);
+            prepare::alltoall(there, one(give.as_ptr()), one(take.as_mut_ptr()))
         }
     })?;
     let starts = |counts: &[c_int]| -> Vec<c_int> {
@@ -133,17 +134,11 @@ fn exchange(comm: MPI_Comm, parts: &[Vec<c_int>]) -> Result<Vec<c_int>> {
     run::blocking(comm, |there| {
         // SAFETY: the arrays are as the counts and displacements say, and outlive the call.
         unsafe {
-            prepare::alltoallv(
-                there,
-                out.as_ptr().cast(),
-                give.as_ptr().into(),
-                from.as_ptr().into(),
-                MPI_INT,
-                came.as_mut_ptr().cast(),
-                take.as_ptr().into(),
-                to.as_ptr().into(),
-                MPI_INT,
-            )
+            let several = |array: *const c_int, counts: &[c_int], displs: &[c_int]| {
+                varying(array.cast(), counts.as_ptr(), displs.as_ptr(), MPI_INT)
+            };
+            let out = several(out.as_ptr(), &give, &from);
+            prepare::alltoallv(there, out, several(came.as_mut_ptr(), &take, &to))
         }
     })?;
     Ok(came)
