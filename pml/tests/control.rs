@@ -267,7 +267,7 @@ fn in_virtual_time() {
                 for (me, comm) in comms.iter().enumerate() {
                     let peer = 1 - me as u32;
                     engines[me].send_control(Peer(peer), &message(i + me)).expect("known");
-                    let data = Payload::Owned(pattern(3000, 1).into());
+                    let data = Payload::owned(pattern(3000, 1));
                     let _ = engines[me].send(*comm, Mode::Buffered, &data, peer, 1);
                 }
             }

@@ -29,7 +29,7 @@ impl Alone {
     }
 
     fn send(&mut self, data: &[u8], tag: i32) {
-        let data = Payload::Owned(data.into());
+        let data = Payload::owned(data.to_vec());
         assert_eq!(self.engine.send(self.comm, Mode::Standard, &data, 0, tag), Ok(Started::Done));
     }
 

@@ -1,12 +1,12 @@
 //! Communicators as objects of C programs: what is behind an `MPI_Comm`, and the questions that need no communication (MPI 5.0,
 //! §7.4).
 
+use crate::attached::Attached;
 use crate::attribute::Cache;
 use crate::errhandler::Handler;
 use crate::handle::Table;
 use crate::info::Pairs;
 use crate::prelude::*;
-use crate::request::Attached;
 use crate::topology::Topology;
 use ironweave::raw::Engine;
 use ironweave_core::CommHandle;

@@ -4,7 +4,7 @@
 use crate::prelude::*;
 use crate::process::Inside;
 use crate::request::{Ended, Operation, Request, SENT};
-use crate::{comm, data, request, status};
+use crate::{attached, comm, data, request, status};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_pml::ob1::{self, Buffer, MessageId, Mode, Payload, Source, Started, TagMatch};
 
@@ -97,8 +97,18 @@ unsafe fn sending(
 /// Begins a send.
 #[inline(always)]
 fn begin(inside: &mut Inside, mode: Mode, send: &Sending, dest: u32) -> Result<Started> {
+    if matches!(mode, Mode::Buffered) {
+        return begin_buffered(inside, send, dest);
+    }
     let (p2p, tag) = (send.there.p2p, send.tag);
     Ok(inside.engine.resolving(|pml| pml.send(p2p, mode, &send.payload, dest, tag))?)
+}
+
+/// Copies a message into what the user attached for it, and begins its send.
+fn begin_buffered(inside: &mut Inside, send: &Sending, dest: u32) -> Result<Started> {
+    let kept = attached::keep(inside, send.there, &send.payload)?;
+    let (p2p, tag) = (send.there.p2p, send.tag);
+    Ok(inside.engine.resolving(|pml| pml.send(p2p, Mode::Buffered, &kept, dest, tag))?)
 }
 
 #[inline(always)]
@@ -134,9 +144,57 @@ fn send_init(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Re
     let send = send?;
     let mut inside = process::enter()?;
     let Some(dest) = send.dest else { return Ok(nothing(&mut inside, comm)) };
+    if matches!(mode, Mode::Buffered) {
+        let again = BufferedAgain { send, dest, ended: None, under_way: None };
+        return Ok(inside.requests.insert(comm, Request::Other(Box::new(again), false)));
+    }
     let (p2p, tag) = (send.there.p2p, send.tag);
     let id = inside.engine.pml.send_init(p2p, mode, send.payload, dest, tag)?;
     Ok(inside.requests.insert(comm, Request::Persistent(id, false)))
+}
+
+/// A persistent send in buffered mode: each run takes room of its own.
+struct BufferedAgain {
+    send: Sending,
+    dest: u32,
+    /// How the last run ended.
+    ended: Option<Result<()>>,
+    /// It failed at once; the engine says how.
+    under_way: Option<ob1::ReqId>,
+}
+
+impl Operation for BufferedAgain {
+    fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
+        if let Some(id) = self.under_way {
+            let ended = inside.engine.poll(id)?;
+            self.under_way = None;
+            return Some(Ended::of(ended.map(|status| *status)));
+        }
+        self.ended.take().map(Ended::with)
+    }
+
+    fn start(&mut self, inside: &mut Inside) -> Result<()> {
+        match begin_buffered(inside, &self.send, self.dest)? {
+            Started::Done => self.ended = Some(Ok(())),
+            Started::Pending(id) => self.under_way = Some(id),
+        }
+        Ok(())
+    }
+
+    fn is_persistent(&self) -> bool {
+        true
+    }
+
+    fn free(self: Box<Self>, inside: &mut Inside) -> Result<Option<request::After>> {
+        if let Some(id) = self.under_way {
+            inside.engine.pml.request_free(id);
+        }
+        Ok(None)
+    }
+
+    fn as_any(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
 }
 
 /// A persistent operation with `MPI_PROC_NULL`.
@@ -493,7 +551,7 @@ mpi! {
         // SAFETY: the caller's buffer, given back before this returns, and result. What is sent is copied first.
         unsafe {
             let mut send = sending(buf, count.wide(), datatype, dest, sendtag, comm)?;
-            send.payload = copied(&send.payload);
+            send.payload = Payload::owned(send.payload.to_vec());
             let receive = irecv(buf, count.wide(), datatype, source, recvtag, comm)?;
             exchange(send, receive, comm, out)
         }
@@ -513,7 +571,7 @@ mpi! {
         // SAFETY: the caller's buffer, which is the library's until the request is over, and result. What is sent is copied first.
         unsafe {
             let mut send = sending(buf, count.wide(), datatype, dest, sendtag, comm)?;
-            send.payload = copied(&send.payload);
+            send.payload = Payload::owned(send.payload.to_vec());
             let receive = irecv(buf, count.wide(), datatype, source, recvtag, comm)?;
             request.write(both(send, receive, comm)?);
         }
@@ -547,13 +605,6 @@ mpi! {
         }
         Ok(())
     }
-}
-
-/// A message of the engine's own.
-fn copied(payload: &Payload) -> Payload {
-    let mut bytes = vec![0; payload.len()];
-    payload.pack(0, &mut bytes);
-    Payload::Owned(bytes.into())
 }
 
 /// The two halves of a blocking exchange.

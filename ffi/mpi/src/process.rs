@@ -35,8 +35,8 @@ pub struct Inside {
     pub engine: Engine,
     /// Requests of the user's.
     pub requests: request::Requests,
-    /// The buffer that the user attached for buffered sends, which is not needed: the engine copies.
-    pub attached: Option<request::Attached>,
+    /// The buffer that the user attached for buffered sends.
+    pub attached: Option<crate::attached::Attached>,
     /// Active requests that the engine does not move on by itself.
     pub chores: Vec<abi::MPI_Request>,
 }

@@ -10,14 +10,6 @@ use crate::{handle, status};
 use ironweave_core::{Output, TaskId};
 use ironweave_pml::ob1::{ReqId, Status};
 
-/// A buffer that the user attached for buffered sends.
-pub struct Attached {
-    /// Its address.
-    pub start: usize,
-    /// Its length in bytes.
-    pub len: i64,
-}
-
 /// Sends that were over when they began.
 pub const SENT: MPI_Request = MPI_Request(0x181);
 

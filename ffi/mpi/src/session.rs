@@ -3,7 +3,9 @@
 //!
 //! There are two process sets: `mpi://WORLD` and `mpi://SELF`.
 
-use crate::attached::{attach_to, flush, iflush};
+use crate::attached::{
+    Attached, attach_to_session, detach_from_session, flush, held_of_session, iflush,
+};
 use crate::attribute;
 use crate::construct::{Heritage, create};
 use crate::errhandler::{self, Function, Handler, Kind};
@@ -12,7 +14,6 @@ use crate::group;
 use crate::handle::Table;
 use crate::info::{self, Pairs};
 use crate::prelude::*;
-use crate::request::Attached;
 use crate::{comm, environment};
 use ironweave_core::Group;
 use std::ffi::CStr;
@@ -28,7 +29,6 @@ struct Session {
 struct State {
     handler: Handler,
     hints: Pairs,
-    attached: Option<Attached>,
 }
 
 static SESSIONS: Table<Session> = Table::new();
@@ -121,7 +121,7 @@ mpi! {
         } else {
             hints[0].1 = environment::level_name().into();
         }
-        let made = SESSIONS.insert(Session { state: Mutex::new(State { handler, hints, attached: None }) });
+        let made = SESSIONS.insert(Session { state: Mutex::new(State { handler, hints}) });
         // SAFETY: the caller's result.
         unsafe { session.write(MPI_Session(made)) };
         Ok(())
@@ -131,6 +131,7 @@ mpi! {
         // SAFETY: the caller's handle.
         unsafe {
             drop(lock(*session)?);
+            drop(detach_from_session(*session)?); // as if the user had (§3.6)
             SESSIONS.remove((*session).0);
             session.write(MPI_SESSION_NULL);
         }
@@ -215,31 +216,27 @@ mpi! {
     }
 
     fn MPI_Session_attach_buffer / MPI_Session_attach_buffer_c(session: MPI_Session, buffer: *mut c_void, size: Count) on session {
-        let mut state = lock(session)?;
-        attach_to(&mut state.attached, buffer as usize, size.wide())
+        drop(lock(session)?);
+        attach_to_session(session, buffer as usize, size.wide())
     }
 
     fn MPI_Session_detach_buffer / MPI_Session_detach_buffer_c(session: MPI_Session, buffer_addr: *mut c_void, size: *mut Count) on session {
         drop(lock(session)?);
-        flush()?;
-        let Attached { start, len } = lock(session)?.attached.take().unwrap_or(Attached { start: 0, len: 0 });
+        let attached = detach_from_session(session)?;
         // SAFETY: the caller's results.
-        unsafe {
-            buffer_addr.cast::<usize>().write(start);
-            size.write(WriteCount::narrow(len));
-        }
+        unsafe { Attached::give(attached, buffer_addr, size) };
         Ok(())
     }
 
     fn MPI_Session_flush_buffer(session: MPI_Session) on session {
         drop(lock(session)?);
-        flush()
+        flush(&held_of_session(session))
     }
 
     fn MPI_Session_iflush_buffer(session: MPI_Session, request: *mut MPI_Request) on session {
         drop(lock(session)?);
         // SAFETY: the caller's result.
-        unsafe { request.write(iflush(MPI_COMM_SELF)?) };
+        unsafe { request.write(iflush(held_of_session(session), MPI_COMM_SELF)?) };
         Ok(())
     }
 

@@ -42,7 +42,7 @@ pub(crate) enum Mail<T> {
 
 impl Outgoing {
     pub fn new(bytes: Vec<u8>) -> Self {
-        Outgoing::Waiting(Payload::Owned(bytes.into()))
+        Outgoing::Waiting(Payload::owned(bytes))
     }
 
     pub fn poll<B: Btl>(&mut self, pml: &mut Ob1<B>, comm: CommId, to: u32, tag: i32) -> Mail<()> {

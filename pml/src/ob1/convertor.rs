@@ -45,8 +45,8 @@ pub enum Payload {
     Contiguous(SendRegion),
     /// Several pieces of user memory, one after the other (an iovec).
     List(Arc<[SendRegion]>),
-    /// Bytes of the engine's own (buffered sends).
-    Owned(Arc<[u8]>),
+    /// Bytes that go with the message (buffered sends), and are dropped when it is out.
+    Owned(Arc<dyn AsRef<[u8]> + Send + Sync>),
     /// Anything else.
     Convertor(Arc<dyn Pack>),
 }
@@ -58,6 +58,12 @@ impl Payload {
         Payload::Contiguous(SendRegion::of_static(&[]))
     }
 
+    /// A message of these bytes, which go with it and are dropped when it is out.
+    #[must_use]
+    pub fn owned(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Payload::Owned(Arc::new(bytes))
+    }
+
     /// Length of the packed message, in bytes.
     #[inline]
     #[must_use]
@@ -65,7 +71,7 @@ impl Payload {
         match self {
             Payload::Contiguous(region) => region.len(),
             Payload::List(parts) => parts.iter().map(SendRegion::len).sum(),
-            Payload::Owned(bytes) => bytes.len(),
+            Payload::Owned(bytes) => (**bytes).as_ref().len(),
             Payload::Convertor(pack) => pack.packed_len(),
         }
     }
@@ -87,7 +93,7 @@ impl Payload {
             Payload::Contiguous(region) => {
                 pack(out, &region.as_slice()[offset..offset + out.len()]);
             }
-            Payload::Owned(bytes) => pack(out, &bytes[offset..offset + out.len()]),
+            Payload::Owned(bytes) => pack(out, &(**bytes).as_ref()[offset..offset + out.len()]),
             Payload::List(parts) => pack_list(parts, offset, out),
             Payload::Convertor(pack) => pack.pack(offset, out),
         }
@@ -98,7 +104,7 @@ impl Payload {
     pub(super) fn as_slice(&self) -> Option<&[u8]> {
         match self {
             Payload::Contiguous(region) => Some(region.as_slice()),
-            Payload::Owned(bytes) => Some(bytes),
+            Payload::Owned(bytes) => Some((**bytes).as_ref()),
             Payload::List(_) | Payload::Convertor(_) => None,
         }
     }
@@ -141,11 +147,20 @@ impl Payload {
         }
     }
 
-    /// A copy of the bytes, for a buffered send.
-    pub(super) fn copied(&self) -> Payload {
+    /// The packed bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         self.pack(0, &mut bytes);
-        Payload::Owned(bytes.into())
+        bytes
+    }
+
+    /// Bytes that go with the message, for a buffered send.
+    pub(super) fn copied(&self) -> Payload {
+        match self {
+            Payload::Owned(_) => self.clone(),
+            _ => Payload::owned(self.to_vec()),
+        }
     }
 }
 

@@ -33,7 +33,7 @@
 //! // SAFETY: `into` is not touched until the receive is complete.
 //! let region = unsafe { into.recv_region() };
 //! let request = engine.recv(comm, region.into(), Source::Rank(0), TagMatch::Any)?;
-//! let hello = Payload::Owned(b"hello".as_slice().into());
+//! let hello = Payload::owned(*b"hello");
 //! assert_eq!(engine.send(comm, Mode::Standard, &hello, 0, 7)?, Started::Done);
 //! let completion = loop {
 //!     engine.progress();

@@ -162,6 +162,41 @@ static void buffers(int other) {
   OK(MPI_Session_finalize(&session));
 }
 
+/* What a buffer has no room for is refused, and the messages that fitted arrive. */
+static void full(int other) {
+  enum { LEN = 300000, ROOM = 2 * LEN + 4 * MPI_BSEND_OVERHEAD };
+  static char room[ROOM], out[LEN], in[LEN];
+  MPI_Request request;
+  void *detached;
+  COUNT length;
+  CLASS(MPI_Bsend(out, 8, MPI_CHAR, other, 4, MPI_COMM_WORLD), MPI_ERR_BUFFER);
+  OK(MPI_Buffer_attach(room, ROOM));
+  CLASS(MPI_Bsend(room, ROOM + 1, MPI_CHAR, other, 4, MPI_COMM_WORLD), MPI_ERR_BUFFER);
+  for (int round = 0; round < 3; round++) {
+    if (rank == 0) {
+      memset(out, 'a' + round, LEN);
+      OK(MPI_Bsend(out, LEN, MPI_CHAR, other, 5, MPI_COMM_WORLD));
+      memset(out, 'A' + round, LEN);
+      OK(MPI_Ibsend(out, LEN, MPI_CHAR, other, 6, MPI_COMM_WORLD, &request));
+      OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+      CLASS(MPI_Bsend(out, LEN, MPI_CHAR, other, 7, MPI_COMM_WORLD), MPI_ERR_BUFFER);
+      OK(MPI_Bsend_init(out, LEN, MPI_CHAR, other, 7, MPI_COMM_WORLD, &request));
+      CLASS(MPI_Start(&request), MPI_ERR_BUFFER);
+      OK(MPI_Request_free(&request));
+      OK(MPI_Ssend(out, 1, MPI_CHAR, other, 8, MPI_COMM_WORLD));
+      OK(MPI_Buffer_flush());
+    } else {
+      OK(MPI_Recv(in, 1, MPI_CHAR, other, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+      OK(MPI_Recv(in, LEN, MPI_CHAR, other, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+      CHECK(in[0] == 'A' + round && in[LEN - 1] == 'A' + round);
+      OK(MPI_Recv(in, LEN, MPI_CHAR, other, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+      CHECK(in[0] == 'a' + round && in[LEN - 1] == 'a' + round);
+    }
+  }
+  OK(MPI_Buffer_detach(&detached, &length));
+  CHECK(detached == room && length == ROOM);
+}
+
 static void probes(int other) {
   int out[5] = {1, 2, 3, 4, 5}, in[5], flag = 0;
   COUNT count;
@@ -279,6 +314,7 @@ int main(int argc, char **argv) {
     looks(1 - rank);
     rest(1 - rank);
     buffers(1 - rank);
+    full(1 - rank);
   }
   return finish("point-to-point");
 }
