@@ -89,7 +89,7 @@ struct RunArgs {
     /// Set a parameter (see `ironweave info`)
     #[arg(long, num_args = 2, value_names = ["NAME", "VALUE"], action = clap::ArgAction::Append)]
     mca: Vec<String>,
-    /// The program and its arguments
+    /// The program and its arguments; a name alone is looked for in PATH, then in the working directory
     #[arg(
         required = true,
         trailing_var_arg = true,

@@ -4,6 +4,8 @@
  * Constants are macros, so that programs can ask for one with #ifdef.
  */
 
+/* size_t too: programs count on it. */
+#include <stddef.h>
 #include <stdint.h>
 
 #define MPI_VERSION        5

@@ -7,6 +7,7 @@ use crate::errhandler::Handler;
 use crate::handle::Table;
 use crate::info::Pairs;
 use crate::prelude::*;
+use crate::request::Requests;
 use crate::topology::Topology;
 use ironweave::raw::Engine;
 use ironweave_core::CommHandle;
@@ -122,6 +123,27 @@ pub fn find(handle: MPI_Comm) -> Option<&'static Comm> {
         MPI_COMM_SELF => MYSELF.get(),
         MPI_Comm(word) => COMMS.get(word).map(|comm| &**comm),
     }
+}
+
+/// Error handlers of communicators that were freed with requests under way: these still end by them (§7.4.3).
+static FREED: Mutex<Vec<(MPI_Comm, Handler)>> = Mutex::new(Vec::new());
+
+/// A communicator is about to be freed: its error handler stays for as long as its requests do.
+pub(crate) fn keep_handler(requests: &Requests, handle: MPI_Comm, there: &Comm) {
+    let mut freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
+    freed.retain(|(of, _)| requests.any_of(*of));
+    if requests.any_of(handle) {
+        freed.push((handle, there.state().handler.clone()));
+    }
+}
+
+/// The error handler of a communicator, also of one that was freed while requests of it were under way.
+pub(crate) fn handler(handle: MPI_Comm) -> Option<Handler> {
+    if let Some(there) = find(handle) {
+        return Some(there.state().handler.clone());
+    }
+    let freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
+    freed.iter().find(|(of, _)| *of == handle).map(|(_, handler)| handler.clone())
 }
 
 #[cold]

@@ -155,6 +155,7 @@ pub fn release(handle: MPI_Comm) -> Result<()> {
     attribute::clear(handle.0, there)?;
     let mut inside = process::enter()?;
     inside.engine.free(there.core)?;
+    comm::keep_handler(&inside.requests, handle, there);
     comm::COMMS.remove(handle.0);
     Ok(())
 }

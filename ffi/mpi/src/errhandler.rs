@@ -120,13 +120,12 @@ pub fn invalid(handle: MPI_Errhandler) -> Fail {
 #[must_use]
 pub fn of(target: Target) -> Handler {
     let own = match target {
-        Target::Comm(handle) => comm::get(handle).ok().map(|there| there.state().handler.clone()),
+        Target::Comm(handle) => comm::handler(handle),
         Target::Session(handle) => crate::session::handler(handle),
         // Windows and files are to come.
         Target::None | Target::Ever | Target::Win(_) | Target::File(_) | Target::Tool => None,
     };
-    own.or_else(|| comm::get(MPI_COMM_SELF).ok().map(|there| there.state().handler.clone()))
-        .unwrap_or_else(Handler::initial)
+    own.or_else(|| comm::handler(MPI_COMM_SELF)).unwrap_or_else(Handler::initial)
 }
 
 /// Makes a handler of the user's.

@@ -189,6 +189,11 @@ impl Requests {
         }
     }
 
+    /// Whether there is a request on a communicator.
+    pub(crate) fn any_of(&self, comm: MPI_Comm) -> bool {
+        self.slots.iter().any(|slot| slot.request.is_some() && slot.comm == comm)
+    }
+
     /// The handle of a Fortran handle.
     #[must_use]
     pub fn of_fortran(&self, low: u32) -> Option<MPI_Request> {

@@ -19,7 +19,7 @@ use crate::pmi::server::Server;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -271,7 +271,7 @@ impl Node {
             Some(own) => std::path::Path::new(&spec.directory).join(own).into_os_string(),
             None => spec.directory.clone(),
         };
-        let (process, streams) = spawn::start(&Start {
+        let start = Start {
             program: &app.program,
             args: &app.args,
             env: &env,
@@ -279,7 +279,17 @@ impl Node {
             inherits: &[theirs.as_fd(), page.as_fd()],
             cpus,
             input: rank == 0,
-        })?;
+        };
+        let bare =
+            |error: &io::Error| error.kind() == io::ErrorKind::NotFound && !is_path(&app.program);
+        let (process, streams) = match spawn::start(&start) {
+            // As other launchers do: where there is no such program in PATH, one in the working directory.
+            Err(error) if bare(&error) => {
+                let here = std::path::Path::new(".").join(&app.program).into_os_string();
+                spawn::start(&Start { program: &here, ..start })?
+            }
+            started => started?,
+        };
         Ok((process, streams, ours))
     }
 
@@ -355,13 +365,20 @@ fn rank_environment(
     env
 }
 
+fn is_path(program: &OsStr) -> bool {
+    program.as_encoded_bytes().contains(&b'/')
+}
+
 fn spawn_words(spec: &LaunchSpec, rank: u32, error: &io::Error) -> (String, u8) {
     let (program, host) = (spec.app_of(rank).1.program.to_string_lossy(), &spec.host);
     match error.kind() {
-        io::ErrorKind::NotFound if program.contains('/') => {
+        io::ErrorKind::NotFound if is_path(&spec.app_of(rank).1.program) => {
             (format!("host {host}: there is no program {program}"), 127)
         }
-        io::ErrorKind::NotFound => (format!("host {host}: no program {program} in PATH"), 127),
+        io::ErrorKind::NotFound => {
+            let words = "in PATH or in the working directory";
+            (format!("host {host}: no program {program} {words}"), 127)
+        }
         io::ErrorKind::PermissionDenied => {
             (format!("host {host}: {program} is not a program that may be executed"), 126)
         }

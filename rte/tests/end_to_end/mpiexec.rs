@@ -43,6 +43,19 @@ fn what_others_know_is_said_and_does_not_stop_the_job() {
 }
 
 #[test]
+fn a_program_in_the_working_directory_is_found() {
+    let here = std::env::temp_dir().join(format!("ironweave-wdir-{}", std::process::id()));
+    std::fs::create_dir(&here).expect("a directory");
+    let program = here.join("ironweave-test-echo");
+    std::os::unix::fs::symlink("/bin/echo", &program).expect("a link");
+    let directory = here.to_str().expect("UTF-8");
+    let args = ["-wdir", directory, "-n", "2", "ironweave-test-echo", "found"];
+    let outcome = mpiexec(&args);
+    std::fs::remove_dir_all(&here).expect("it is ours");
+    assert_eq!((outcome.code(), outcome.count("found")), (Some(0), 2), "{outcome:?}");
+}
+
+#[test]
 fn mistakes_end_in_words() {
     for (args, words) in [
         (&["--frobnicate", "true"][..], "mpiexec: unknown flag --frobnicate"),

@@ -30,6 +30,32 @@ static void old_names(MPI_Comm world) {
   OK(MPI_Comm_free(&smaller));
 }
 
+static int told;
+
+static void tells(MPI_Comm *comm, int *code, ...) {
+  (void)comm;
+  MPI_Error_class(*code, &told);
+}
+
+/* Requests end by the error handler of their communicator, also when that was freed meanwhile, as libraries do that replace a
+   broken communicator by a new one. */
+static void freed_before_its_requests(int revokes) {
+  MPI_Comm comm;
+  MPI_Errhandler mine;
+  MPI_Request request;
+  int two[2] = {1, 2}, in, class = revokes ? MPIX_ERR_REVOKED : MPI_ERR_TRUNCATE;
+  OK(MPI_Comm_dup(MPI_COMM_SELF, &comm));
+  OK(MPI_Comm_create_errhandler(tells, &mine));
+  OK(MPI_Comm_set_errhandler(comm, mine));
+  OK(MPI_Errhandler_free(&mine));
+  OK(MPI_Irecv(&in, 1, MPI_INT, 0, 1, comm, &request));
+  if (revokes) OK(MPIX_Comm_revoke(comm));
+  else OK(MPI_Send(two, 2, MPI_INT, 0, 1, comm));
+  OK(MPI_Comm_free(&comm));
+  CLASS(MPI_Wait(&request, MPI_STATUS_IGNORE), class);
+  CHECK(told == class);
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   MPI_Comm world, smaller;
@@ -37,6 +63,8 @@ int main(int argc, char **argv) {
   MPI_Request requests[2];
   MPI_Status statuses[2];
   int *tolerant, flag, code, class, n, acked, in = 0, out = 1, living = size - 1, revoked;
+  freed_before_its_requests(0);
+  freed_before_its_requests(1);
   OK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &tolerant, &flag));
   CHECK(flag && *tolerant == 1);
   OK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
