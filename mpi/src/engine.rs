@@ -403,8 +403,9 @@ impl Engine {
         }
     }
 
-    /// Runs a collective operation to its end. Success is one word in a register: what is read back from the stack right
-    /// after a message went out may have to wait for the way to its receiver.
+    /// Runs a collective operation to its end, which uses `memory` until then. Success is one word in a register: what is read
+    /// back from the stack right after a message went out may have to wait for the way to its receiver. Nor is `memory` moved:
+    /// words stored one by one and loaded in pairs wait, too.
     ///
     /// # Errors
     /// See [`Unfinished`].
@@ -412,7 +413,7 @@ impl Engine {
         &mut self,
         comm: CommHandle,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
     ) -> std::result::Result<(), Box<Unfinished>> {
         self.unattended += 1;
@@ -452,7 +453,7 @@ impl Engine {
         &mut self,
         comm: CommHandle,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
     ) -> std::result::Result<Option<TaskId>, CoreError> {
         self.listen();

@@ -120,7 +120,7 @@ pub trait Handle: Clone {
     ) -> Result<()> {
         let begun = self.with(|engine| {
             engine.listen();
-            Ok(engine.blocking_collective(comm, call, memory, reduction, 0)?)
+            Ok(engine.blocking_collective(comm, call, &memory, reduction, 0)?)
         })?;
         let Some(mut collective) = begun else { return Ok(()) };
         self.wait(|engine| {
@@ -300,7 +300,7 @@ impl Handle for SingleHandle {
         memory: Memory,
         reduction: Option<&Reduction>,
     ) -> Result<()> {
-        self.with(|engine| match engine.collect(comm, call, memory, reduction) {
+        self.with(|engine| match engine.collect(comm, call, &memory, reduction) {
             Ok(()) => Ok(()),
             Err(unfinished) => Err(match *unfinished {
                 Unfinished::Over(error) => error.into(),

@@ -326,7 +326,7 @@ pub fn collect(
     reduction: Option<&Reduction>,
 ) -> std::result::Result<(), Box<Unfinished>> {
     if inside.lock.is_none() && inside.chores.is_empty() {
-        return inside.engine.collect(comm, call, memory, reduction);
+        return inside.engine.collect(comm, call, &memory, reduction);
     }
     collect_shared(inside, comm, call, memory, reduction)
 }
@@ -340,7 +340,7 @@ fn collect_shared(
     reduction: Option<&Reduction>,
 ) -> std::result::Result<(), Box<Unfinished>> {
     inside.engine.listen();
-    let begun = inside.engine.blocking_collective(comm, call, memory, reduction, 0);
+    let begun = inside.engine.blocking_collective(comm, call, &memory, reduction, 0);
     let begun = begun.map_err(|error| Box::new(Unfinished::Over(error)))?;
     drop(inside);
     let Some(mut collective) = begun else { return Ok(()) };

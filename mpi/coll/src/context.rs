@@ -145,7 +145,8 @@ impl Context {
     /// one by this function. A call that blocks at one member does so at all.
     ///
     /// The call is run at one go, as long as each message goes out at once or comes within `looks` looks at the transport;
-    /// nothing else is moved on meanwhile, so progress the engine now and then. `None`: it is over; else what is left of it.
+    /// nothing else is moved on meanwhile, so progress the engine now and then. `None`: it is over; else what is left of it, which
+    /// has `memory` until it is over.
     ///
     /// # Errors
     /// As `start`.
@@ -154,7 +155,7 @@ impl Context {
         &mut self,
         pml: &mut Ob1<B>,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
         looks: u32,
     ) -> Result<Option<Box<Operation>>, CollError> {
@@ -171,7 +172,7 @@ impl Context {
         &mut self,
         pml: &mut Ob1<B>,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
     ) -> Result<Option<Box<Operation>>, CollError> {
         let tag = self.tags.call();
@@ -187,7 +188,7 @@ impl Context {
         &mut self,
         pml: &mut Ob1<B>,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
         tag: i32,
         looks: u32,
@@ -200,7 +201,7 @@ impl Context {
         let Operation { runner, .. } = &mut *self.kept[at];
         if runner.scratch() > KEPT_SCRATCH {
             let mut operation = self.kept.remove(at);
-            operation.runner.start(memory, reduction, tag)?;
+            operation.runner.start(memory.again(), reduction, tag)?;
             return Ok(Some(operation));
         }
         if runner.start_at_one_go(pml, memory, reduction, tag, looks)? {

@@ -24,6 +24,11 @@ impl Memory {
         Memory { send: SendRegion::of_static(&[]), recv: RecvRegion::empty() }
     }
 
+    /// The same memory, for whoever goes on with the run.
+    pub(crate) fn again(&self) -> Memory {
+        Memory { send: self.send.clone(), recv: self.recv.part(0..self.recv.len()) }
+    }
+
     /// In place, and operations with one buffer.
     #[must_use]
     pub fn in_place(recv: RecvRegion) -> Self {

@@ -164,16 +164,16 @@ impl Runner {
     pub(crate) fn start_at_one_go<B: Btl>(
         &mut self,
         pml: &mut Ob1<B>,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
         tag: i32,
         looks: u32,
     ) -> Result<bool, CollError> {
-        self.check(&memory, reduction)?;
-        match self.at_one_go(pml, self.spaces.with(&memory), reduction, tag, looks) {
+        self.check(memory, reduction)?;
+        match self.at_one_go(pml, self.spaces.with(memory), reduction, tag, looks) {
             None => Ok(true),
             Some(halt) => {
-                self.go_on(halt, memory, reduction, tag);
+                self.go_on(halt, memory.again(), reduction, tag);
                 Ok(false)
             }
         }

@@ -313,7 +313,7 @@ impl World {
         let operation = match self.plan.blocking[process.next] {
             true => {
                 let engine = &mut process.engine;
-                let run = process.context.run(engine, call, lent, Some(&reduction), 2);
+                let run = process.context.run(engine, call, &lent, Some(&reduction), 2);
                 run.expect("right arguments")
             }
             false => {

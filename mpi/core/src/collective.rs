@@ -60,7 +60,7 @@ impl<B: Btl> Core<B> {
         &mut self,
         comm: CommHandle,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
         looks: u32,
     ) -> Result<Option<Collective>, CoreError> {
@@ -86,7 +86,7 @@ impl<B: Btl> Core<B> {
         reduction: Option<&Reduction>,
         now: Nanos,
     ) -> Result<TaskId, CoreError> {
-        match self.icollective_soon(comm, call, memory, reduction, || now)? {
+        match self.icollective_soon(comm, call, &memory, reduction, || now)? {
             Some(task) => Ok(task),
             None => Ok(self.spawn_over(comm, Ok(Output::Done))),
         }
@@ -101,7 +101,7 @@ impl<B: Btl> Core<B> {
         &mut self,
         comm: CommHandle,
         call: &Call,
-        memory: Memory,
+        memory: &Memory,
         reduction: Option<&Reduction>,
         now: impl FnOnce() -> Nanos,
     ) -> Result<Option<TaskId>, CoreError> {

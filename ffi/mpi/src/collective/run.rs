@@ -94,7 +94,7 @@ pub unsafe fn immediate(
     // SAFETY: `prepared` is in the request, which stays until the operation is over.
     let memory = unsafe { prepared.memory() };
     let reduction = prepared.reduction.as_ref();
-    let made = match inside.engine.icollect(there.core, &prepared.call, memory, reduction) {
+    let made = match inside.engine.icollect(there.core, &prepared.call, &memory, reduction) {
         Ok(None) => {
             prepared.land();
             SENT

@@ -11,12 +11,21 @@ use crate::prelude::*;
 use crate::request::{self, Land, Request, SENT};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_coll::{Call, Elements, Memory, Reduction, Root};
+use std::mem::ManuallyDrop;
 
 /// A collective with everything it needs.
 pub struct Plain {
-    call: Call,
+    /// Of the kinds that own nothing.
+    call: ManuallyDrop<Call>,
     memory: Memory,
     reduction: Option<&'static Reduction>,
+}
+
+impl Plain {
+    #[inline(always)]
+    const fn of(call: Call, memory: Memory, reduction: Option<&'static Reduction>) -> Plain {
+        Plain { call: ManuallyDrop::new(call), memory, reduction }
+    }
 }
 
 /// Runs to the end. `None`: nothing was done.
@@ -32,7 +41,7 @@ pub fn blocking(
     let Plain { call, memory, reduction } = plain(there)?;
     let ended = process::quickly(|inside| {
         let alone = inside.chores.is_empty();
-        alone.then(|| inside.engine.collect(there.core, &call, memory, reduction))
+        alone.then(|| inside.engine.collect(there.core, &call, &memory, reduction))
     })??;
     match ended {
         Ok(()) => Some(Ok(())),
@@ -51,7 +60,7 @@ pub fn immediate(
         return None;
     }
     let Plain { call, memory, reduction } = plain(there)?;
-    process::quickly(|inside| match inside.engine.icollect(there.core, &call, memory, reduction) {
+    process::quickly(|inside| match inside.engine.icollect(there.core, &call, &memory, reduction) {
         Ok(None) => Ok(SENT),
         Ok(Some(task)) => {
             let nothing_lands: Land = Box::new(|_, _| Ok(None));
@@ -88,7 +97,7 @@ unsafe fn two(send: (*mut u8, usize), recv: (*mut u8, usize)) -> Option<Memory> 
 }
 
 pub fn barrier() -> Option<Plain> {
-    Some(Plain { call: Call::Barrier, memory: Memory::none(), reduction: None })
+    Some(Plain::of(Call::Barrier, Memory::none(), None))
 }
 
 // Each of the following: the caller's buffers are as the standard has them, for as long as the operation runs.
@@ -108,7 +117,7 @@ pub unsafe fn bcast(
     let call = Call::Bcast { root: Root::Rank(root as u32), len };
     // SAFETY: the caller's buffer.
     let recv = unsafe { RecvRegion::new(start, len) };
-    Some(Plain { call, memory: Memory::in_place(recv), reduction: None })
+    Some(Plain::of(call, Memory::in_place(recv), None))
 }
 
 #[inline(always)]
@@ -128,7 +137,7 @@ pub unsafe fn allgather(
     let call = Call::Allgather { len: send.1, block, in_place: false };
     // SAFETY: the caller's buffers.
     let memory = unsafe { two(send, (start, recv))? };
-    Some(Plain { call, memory, reduction: None })
+    Some(Plain::of(call, memory, None))
 }
 
 #[inline(always)]
@@ -149,7 +158,7 @@ pub unsafe fn alltoall(
     let call = Call::Alltoall { len, block, in_place: false };
     // SAFETY: the caller's buffers.
     let memory = unsafe { two((from, send), (into, recv))? };
-    Some(Plain { call, memory, reduction: None })
+    Some(Plain::of(call, memory, None))
 }
 
 /// Elements of a reduction, and their bytes.
@@ -190,7 +199,7 @@ pub unsafe fn reduce(
     let call = Call::Reduce { root: Root::Rank(root as u32), elements, in_place: false };
     // SAFETY: the caller's buffers.
     let memory = unsafe { two(send, recv)? };
-    Some(Plain { call, memory, reduction: Some(reduction) })
+    Some(Plain::of(call, memory, Some(reduction)))
 }
 
 #[inline(always)]
@@ -207,5 +216,5 @@ pub unsafe fn allreduce(
     let call = Call::Allreduce { elements, in_place: false };
     // SAFETY: the caller's buffers.
     let memory = unsafe { two(operand(sendbuf, len)?, operand(recvbuf, len)?)? };
-    Some(Plain { call, memory, reduction: Some(reduction) })
+    Some(Plain::of(call, memory, Some(reduction)))
 }
