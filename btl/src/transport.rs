@@ -104,12 +104,13 @@ pub trait Btl {
         Err((Refused::Unsupported, descriptor))
     }
 
-    /// Makes memory readable for peers' `get`; deregister it with the key.
+    /// Makes memory readable for the `get` of one peer; deregister it with the key.
     ///
     /// # Errors
-    /// [`Refused::Unsupported`] without the capability, [`Refused::NoRoom`] when the device has none left.
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
-        let _ = region;
+    /// [`Refused::Unsupported`] without the capability, [`Refused::NoRoom`] when the device has none left; transports that lend
+    /// over the connection refuse as [`send_short`](Btl::send_short) does while there is none.
+    fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        let _ = (peer, region);
         Err(Refused::Unsupported)
     }
 
@@ -122,12 +123,13 @@ pub trait Btl {
         Err(Refused::Unsupported)
     }
 
-    /// Ends a registration. After the call no peer reaches the memory through it. Unknown keys are ignored.
+    /// Ends a registration. After the call no peer reaches the memory through it: where an answer that is under way cannot be
+    /// called back, the transport ends what carries it, and the peer's gets come back with errors. Unknown keys are ignored.
     fn deregister(&mut self, key: &RemoteKey) {
         let _ = key;
     }
 
-    /// Ends the registration of a source whose gets are all known to be over. As [`deregister`](Btl::deregister), but a
+    /// Ends the registration of a source whose gets are all known to be over, or were never begun. As [`deregister`](Btl::deregister), but a
     /// transport whose device may ask a second time for what it has had (a repeated request that comes late) may keep the
     /// memory readable, never writable, for as long as that can happen: such a request must not look like a violation.
     fn retire(&mut self, key: &RemoteKey) {

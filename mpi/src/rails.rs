@@ -84,8 +84,8 @@ macro_rules! one_of {
                 match self { $($name::$variant(btl) => btl.rma(descriptor),)* }
             }
 
-            fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
-                match self { $($name::$variant(btl) => btl.register_source(region),)* }
+            fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
+                match self { $($name::$variant(btl) => btl.register_source(peer, region),)* }
             }
 
             fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {

@@ -50,6 +50,7 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     want: e,
                     round: (a % 3) as u16,
                     rail: (b % 3) as u16,
+                    unread: flag,
                 };
                 let dance = Dance { sender: a, receiver: b, round: (c % 3) as u16 };
                 match kind {

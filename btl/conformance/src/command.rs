@@ -40,7 +40,7 @@ pub(crate) enum Command {
     Drop,
     /// That peer may be found dead.
     MayDie(u32),
-    /// Registers this many patterned bytes for `get` (true) or blank ones for `put`.
+    /// Registers this many patterned bytes for process 0 to `get` (true) or blank ones for it to `put`.
     Register(bool, usize),
     /// Ends the registration; a target is checked against the pattern of this key.
     Deregister(Option<u64>),

@@ -531,7 +531,7 @@ impl<H: Harness> Node<H> {
             Loan::blank(len)
         };
         let key = if source {
-            self.btl().register_source(&loan.lend_source())
+            self.btl().register_source(Peer(0), &loan.lend_source())
         } else {
             self.btl().register_target(&loan.lend_target())
         };

@@ -6,6 +6,7 @@ use crate::core::{Control, End};
 use crate::endpoint::{Phase, Waiting};
 use crate::provider::{Place, Verdict, judge};
 use crate::rail::Ofi;
+use crate::reads::Asked;
 use crate::wire::{Kind, PREFIX, Prefix};
 use ironweave_btl::{Cause, Fault, Peer, Sink};
 use ironweave_ffi::ofi::{Errno, FiAddr};
@@ -38,7 +39,7 @@ impl Ofi {
                 self.finish(peer, end, sink);
             }
         }
-        self.join_lanes();
+        self.tend_lanes();
         self.flush();
         if !(self.core.reads.is_idle() && self.core.wrong_reads.is_empty()) {
             self.read_on(sink);
@@ -56,15 +57,17 @@ impl Ofi {
         }
     }
 
-    /// Takes up peers' lanes, and tells them of ours.
-    fn join_lanes(&mut self) {
-        for (life, name) in std::mem::take(&mut self.core.lane_names) {
-            if let (true, Some(port)) = (self.core.is_live(life), self.port.as_mut()) {
-                self.core.reads.lanes.join(port, life, &name);
+    /// Takes up what peers tell of lanes, joins them, and tells of ours.
+    pub(crate) fn tend_lanes(&mut self) {
+        let Some(port) = self.port.as_mut() else { return };
+        for (life, news) in std::mem::take(&mut self.core.lane_news) {
+            if self.core.is_live(life) && !self.core.reads.heard(port, life, &news) {
+                self.core.lane_news.push((life, news));
             }
         }
-        for (life, name) in std::mem::take(&mut self.core.reads.lanes.untold) {
-            self.core.tell_lane(life, &name);
+        self.core.reads.tend_lanes(port);
+        for (life, news) in std::mem::take(&mut self.core.reads.lanes.untold) {
+            self.core.tell_news(life, &news);
         }
     }
 
@@ -202,8 +205,15 @@ impl Ofi {
             self.core.reports += 1;
             sink.rma_completed(descriptor, Ok(()));
         }
+        self.ask_for_reads();
+    }
+
+    /// Asks peers for what reads wait for.
+    pub(crate) fn ask_for_reads(&mut self) {
         let Some(port) = self.port.as_mut() else { return };
-        for (life, verdict) in self.core.reads.pump(port, self.read_piece) {
+        let Asked { troubles, void } = self.core.reads.pump(port, self.read_piece);
+        self.core.wrong_reads.extend(void);
+        for (life, verdict) in troubles {
             self.no_room(life, verdict);
         }
     }

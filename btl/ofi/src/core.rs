@@ -4,9 +4,10 @@
 //! [`Core::end`] is the only way out of a life, and gives everything of it back.
 
 use crate::endpoint::{Endpoint, Farewell, Phase, index_of};
+use crate::news::News;
 use crate::provider::{Place, Verdict, judge};
-use crate::reads::Reads;
-use crate::wire::{Greeter, Greeting, JobKey, Kind, NAME_MAX, PEERS_MAX, PREFIX, Prefix};
+use crate::reads::{Failed, Reads};
+use crate::wire::{Greeter, Greeting, JobKey, Kind, PEERS_MAX, PREFIX, Prefix};
 use ironweave_btl::{Cause, Counters, Fault, Peer, RmaDescriptor, Sink};
 use ironweave_ffi::ofi::{Event, FiAddr, Slot, Work};
 use std::collections::VecDeque;
@@ -75,8 +76,8 @@ pub(crate) struct Core {
     pub unused: Vec<Slot>,
     /// Greetings to be answered.
     pub greetings: Vec<Vec<u8>>,
-    /// Peers' lanes: of which life, at which address.
-    pub lane_names: Vec<(u64, Vec<u8>)>,
+    /// What peers tell of their lanes.
+    pub lane_news: Vec<(u64, News)>,
     /// Lives that broke, and how.
     pub failing: Vec<(u64, Fault)>,
     /// Lives that are over as soon as the provider has let go of their memory.
@@ -124,12 +125,13 @@ impl Core {
         self.controls.push_back(Control { life, to, message, until, after: None, again: 0 });
     }
 
-    /// Tells the peer of a life where our lane for it is.
-    pub(crate) fn tell_lane(&mut self, life: u64, name: &[u8]) {
+    /// Tells the peer of a life what there is to tell of lanes.
+    pub(crate) fn tell_news(&mut self, life: u64, news: &News) {
         let Some((_, ep)) = self.live(life) else { return };
         let (to, theirs) = (ep.to, ep.theirs);
-        self.tell(Kind::Lane, life, to, theirs, 0);
-        self.controls.back_mut().expect("just queued").message.extend_from_slice(name);
+        let (kind, number, payload) = news.encode();
+        self.tell(kind, life, to, theirs, number);
+        self.controls.back_mut().expect("just queued").message.extend_from_slice(&payload);
     }
 
     /// Greets a peer, or answers its greeting.
@@ -179,7 +181,18 @@ impl Core {
                 tracing::debug!(?work, mark, %error, provider_error, "ofi completion error");
                 let (place, life) = match work {
                     Work::Send => (Place::Sent, Some(mark)),
-                    Work::Read | Work::ReadInto => (Place::Read, self.reads.failed(mark)),
+                    Work::Read | Work::ReadInto => match self.reads.failed(mark) {
+                        Failed::Nobody => (Place::Read, None),
+                        Failed::Life(life) => (Place::Read, Some(life)),
+                        Failed::Alone(descriptor) => {
+                            let cause = match judge(Place::Read, error) {
+                                Verdict::Rail(cause) | Verdict::Device(cause) => cause,
+                                Verdict::Later | Verdict::Discard => Cause::Disconnected,
+                            };
+                            self.wrong_reads.push((descriptor, cause));
+                            (Place::Read, None)
+                        }
+                    },
                     Work::Receive => (Place::Received, None),
                 };
                 if work == Work::Send
@@ -274,14 +287,12 @@ impl Core {
                 let cause = if finalized { Cause::Finalized } else { Cause::Unreachable };
                 self.failing.push((token, Fault::rail(peer, cause)));
             }
-            Kind::Lane => {
-                let right = (1..=NAME_MAX).contains(&payload.len()) && header.is_empty();
-                if right && self.lane_names.len() < GREETINGS {
-                    self.lane_names.push((token, payload.to_vec()));
-                } else {
-                    self.counters.rejected.add(1);
+            Kind::Lane | Kind::Joined => match News::decode(kind, number, payload) {
+                Some(news) if self.lane_news.len() < GREETINGS + 4 * self.peers.len() => {
+                    self.lane_news.push((token, news));
                 }
-            }
+                _ => self.counters.rejected.add(1),
+            },
             Kind::Ready | Kind::Credit | Kind::Hello | Kind::Welcome => {}
         }
     }
@@ -384,6 +395,7 @@ impl Core {
             place.ep = Some(ep);
             return;
         }
+        self.reads.lanes.forget(ep.token);
         place.over = place.heard; // a greeting that comes again begins nothing
         let Endpoint { token, theirs, to, known, backlog, .. } = *ep;
         self.ended.push(peer.0);
@@ -469,8 +481,7 @@ impl Core {
             && self.due.is_empty()
             && self.waiting.is_empty()
             && self.greetings.is_empty()
-            && self.lane_names.is_empty()
-            && self.reads.lanes.untold.is_empty()
+            && self.lane_news.is_empty()
             && self.failing.is_empty()
             && self.ending.is_empty()
             && self.watched.is_empty()

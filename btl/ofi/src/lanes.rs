@@ -1,105 +1,372 @@
-//! Lanes: endpoints for one peer alone each, which long reads go over, because closing one is the only way to have a provider
-//! let go of memory while it serves other peers (law 2).
+//! Lanes: endpoints for one peer alone each, which reads go over, because closing one is the only way to have a provider let go
+//! of memory while it serves other peers (law 2): of the reader's, which a read is landing in, and of the source, which software
+//! takes its answer out of.
 //!
-//! Each side tells the other its lane's address (`Kind::Lane`), and reads go from lane to lane. So what two processes read
-//! of each other shares one connection, whose data acknowledge each other: over a TCP connection with data one way alone, the end of a
-//! message waits for a delayed acknowledgement, is sent again by a timer, and the next message is slowed down for it (with BBR by
-//! half, at 1 MiB). A peer that opens no lane is read from where its frames come from.
+//! Two lanes make a pair, one at each side, with one connection between them that reads both ways share: over a TCP connection with
+//! data one way alone, the end of a message waits for a delayed acknowledgement, is sent again by a timer, and the next message
+//! is slowed down for it (with BBR by half, at 1 MiB). A pair begins and ends as a whole, and no number is used twice.
+//!
+//! ```text
+//!  the process of the lower rank                    the other
+//!     │ LANE number, address                            │   who first lends memory opens a lane and tells;
+//!     │◀───────────────────────────────────────────────▶│   the other does the same
+//!     │ a read of some bytes that mean nothing          │   nobody but this one connects
+//!     ├────────────────────────────────────────────────▶│
+//!     │ JOINED, when they are there                     │
+//!     │◀───────────────────────────────────────────────▶│   and back: now both read what the other has lent
+//!     │ LANE number, nowhere                            │
+//!     │◀───────────────────────────────────────────────▶│   closed: all that was lent over the pair is void
+//! ```
+//!
+//! The order matters because libfabric crashes where an endpoint is closed while somebody connects to it (1.22 keeps the
+//! accepted socket, which points to the endpoint). Nobody ever connects to the lane of the lower rank; the other's, while it is not
+//! joined, is left open when it should be closed: nothing was read of it yet, and none of our reads went over it.
 
-use ironweave_ffi::ofi::{FiAddr, Lane, Port};
+use crate::endpoint::index_of;
+use crate::lend;
+use crate::news::News;
+use ironweave_btl::memory::OwnedBuffer;
+use ironweave_ffi::ofi::{FiAddr, Lane, Port, Registration, Remote};
 
 /// Peers with a lane at once: each is an endpoint, which some providers give megabytes of buffers.
 const LANES: usize = 16;
+/// The mark of a probe: this, and the number of its lane.
+const PROBE: u64 = 1 << 63;
+/// Bytes that a probe reads.
+const PROBED: usize = 8;
+
+/// Ours for one life.
+struct Ours {
+    number: u32,
+    lane: Lane,
+    name: Vec<u8>,
+}
+
+/// What the peer has told of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Theirs {
+    Untold,
+    At(u32, FiAddr, Registration),
+    /// This one is closed, and so are all before it.
+    Gone(u32),
+    /// It can have none.
+    Never,
+}
+
+/// How far a pair is. Only [`Join::Open`] carries reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Join {
+    Apart,
+    /// Our probe is under way.
+    Probing,
+    /// The peer is told that it is back.
+    Said,
+    Open,
+}
 
 struct OfLife {
     life: u64,
-    lane: Lane,
-    /// The peer's lane, when it has told.
-    there: Option<FiAddr>,
+    ours: Option<Ours>,
+    theirs: Theirs,
+    join: Join,
+}
+
+/// Where a read is to go.
+pub(crate) enum Way {
+    /// To this address.
+    To(FiAddr),
+    /// Not yet.
+    Wait,
+    /// That lane is gone.
+    Void,
 }
 
 /// All lanes of one rail.
-#[derive(Default)]
 pub(crate) struct Lanes {
-    open: Vec<OfLife>,
+    me: u32,
+    lives: Vec<OfLife>,
+    /// Lanes that could not be closed safely, and where they are: for others to come.
+    stranded: Vec<(Lane, Vec<u8>)>,
     /// The provider has none, or would not open one.
     none: bool,
-    /// Lanes that their peers are to be told of: of which life, at which address.
-    pub untold: Vec<(u64, Vec<u8>)>,
+    numbers: u32,
+    /// The bytes that peers' probes read, once they are registered, and those that ours are read into.
+    beacon: Option<Registration>,
+    landing: OwnedBuffer,
+    /// What peers are to be told, by life.
+    pub untold: Vec<(u64, News)>,
+    /// Lives whose pair waits for a probe.
+    apart: Vec<u64>,
 }
 
 impl Lanes {
     /// No lanes; `possible`: there may be some.
-    pub(crate) fn new(possible: bool) -> Self {
-        Lanes { none: !possible, ..Lanes::default() }
+    pub(crate) fn new(me: u32, possible: bool) -> Self {
+        Lanes {
+            me,
+            lives: Vec::new(),
+            stranded: Vec::new(),
+            none: !possible,
+            numbers: 0,
+            beacon: None,
+            landing: OwnedBuffer::zeroed(PROBED),
+            untold: Vec::new(),
+            apart: Vec::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.open.len()
+        self.lives.iter().filter(|of| of.ours.is_some()).count()
     }
 
-    /// How many lead to a lane of the peer's.
+    /// How many can carry reads.
     pub(crate) fn joined(&self) -> usize {
-        self.open.iter().filter(|of| of.there.is_some()).count()
+        self.lives.iter().filter(|of| of.join == Join::Open).count()
     }
 
+    pub(crate) fn stranded(&self) -> usize {
+        self.stranded.len()
+    }
+
+    /// Nothing is to be told or tried.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.untold.is_empty() && self.apart.is_empty()
+    }
+
+    /// The lives with a lane of ours.
     pub(crate) fn lives(&self) -> Vec<u64> {
-        self.open.iter().map(|of| of.life).collect()
+        self.lives.iter().filter(|of| of.ours.is_some()).map(|of| of.life).collect()
     }
 
-    /// Whether a lane may still write memory of that life's reads.
+    /// Whether a lane may still write memory of that life's reads, or read what was lent to it.
     pub(crate) fn has(&self, life: u64) -> bool {
-        self.open.iter().any(|of| of.life == life)
+        self.lives.iter().any(|of| of.life == life && of.ours.is_some())
     }
 
-    /// The lane of a life, opened at first use, and the peer's, when that is known; `None` when there can be no more.
-    pub(crate) fn open(&mut self, port: &mut Port, life: u64) -> Option<(&Lane, Option<FiAddr>)> {
-        let known = self.open.iter().position(|of| of.life == life);
-        let at = match known {
-            Some(at) => at,
-            None if self.none || self.open.len() >= LANES => return None,
-            None => match port.open_lane() {
-                Ok((lane, name)) => {
-                    self.untold.push((life, name));
-                    self.open.push(OfLife { life, lane, there: None });
-                    self.open.len() - 1
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "ofi reads go by way of buffers");
-                    self.none = true;
-                    return None;
-                }
-            },
+    /// The life that has lane `number` of ours now.
+    pub(crate) fn life_of(&self, number: u32) -> Option<u64> {
+        let it = |of: &&OfLife| of.ours.as_ref().is_some_and(|ours| ours.number == number);
+        self.lives.iter().find(it).map(|of| of.life)
+    }
+
+    /// Whether nobody connects to our lane for that life, because we do.
+    fn begins(&self, life: u64) -> bool {
+        (self.me as usize) < index_of(life)
+    }
+
+    fn of_life(&mut self, life: u64) -> &mut OfLife {
+        let at = self.lives.iter().position(|of| of.life == life).unwrap_or_else(|| {
+            self.lives.push(OfLife { life, ours: None, theirs: Theirs::Untold, join: Join::Apart });
+            self.lives.len() - 1
+        });
+        &mut self.lives[at]
+    }
+
+    /// The number of the lane over which a life's peer may read, opened and told at first use; `None` when there can be none.
+    pub(crate) fn offer(&mut self, port: &mut Port, life: u64) -> Option<u32> {
+        let of = self.of_life(life);
+        if of.theirs == Theirs::Never {
+            return None;
+        }
+        if let Some(ours) = &of.ours {
+            return Some(ours.number);
+        }
+        let opened = self.open(port);
+        if let (Some(Ours { number, name, .. }), Some(beacon)) = (&opened, self.beacon) {
+            let answers = match self.of_life(life).theirs {
+                Theirs::At(theirs, ..) => theirs,
+                Theirs::Untold | Theirs::Gone(_) | Theirs::Never => 0,
+            };
+            let (number, name) = (*number, name.clone());
+            self.untold.push((life, News::Here { number, answers, beacon, name }));
+        }
+        let number = opened.as_ref().map(|ours| ours.number);
+        self.of_life(life).ours = opened;
+        number
+    }
+
+    fn open(&mut self, port: &mut Port) -> Option<Ours> {
+        if let Some((lane, name)) = self.stranded.pop() {
+            self.numbers += 1;
+            return Some(Ours { number: self.numbers, lane, name });
+        }
+        if self.none || self.len() >= LANES {
+            return None;
+        }
+        if self.beacon.is_none() {
+            self.beacon = lend::register_static(port, &[0; PROBED]).ok();
+        }
+        match (port.open_lane(), self.beacon) {
+            (Ok((lane, name)), Some(_)) => {
+                self.numbers += 1;
+                Some(Ours { number: self.numbers, lane, name })
+            }
+            (opened, _) => {
+                tracing::debug!(error = ?opened.err(), "no lanes for ofi reads");
+                self.none = true;
+                None
+            }
+        }
+    }
+
+    /// Our lane for a life, and where a read goes that the peer lets in by its lane `number`.
+    pub(crate) fn way(&self, life: u64, number: u32) -> (Option<&Lane>, Way) {
+        let Some(of) = self.lives.iter().find(|of| of.life == life) else {
+            return (None, Way::Wait);
         };
-        Some((&self.open[at].lane, self.open[at].there))
+        let way = match of.theirs {
+            Theirs::At(now, there, _) if now == number && of.join == Join::Open => Way::To(there),
+            Theirs::At(now, ..) if is_later(now, number) => Way::Void,
+            Theirs::Gone(now) if !is_later(number, now) => Way::Void,
+            Theirs::Never => Way::Void,
+            _ => Way::Wait,
+        };
+        (of.ours.as_ref().map(|ours| &ours.lane), way)
     }
 
-    /// The peer of that life has a lane at `name`: ours, opened if there can be one, leads there from now on. Said again, it
-    /// changes nothing: a life has one lane, and address vectors only grow.
-    pub(crate) fn join(&mut self, port: &mut Port, life: u64, name: &[u8]) {
-        if !matches!(self.open(port, life), Some((_, None))) {
-            return;
-        }
-        match port.insert(name) {
-            Ok(there) => {
-                let ours = self.open.iter_mut().find(|of| of.life == life);
-                ours.expect("just opened").there = Some(there);
+    /// Whether the peer's lane `number` is the one of the pair with ours.
+    pub(crate) fn is_paired(&self, life: u64, number: u32) -> bool {
+        let of = self.lives.iter().find(|of| of.life == life);
+        of.is_some_and(|of| matches!(of.theirs, Theirs::At(now, ..) if now == number))
+    }
+
+    /// Nothing came of a pair in time, or nothing will: there is to be no other.
+    pub(crate) fn give_up(&mut self, life: u64) {
+        self.of_life(life).theirs = Theirs::Never;
+        self.untold.push((life, News::Never));
+    }
+
+    /// The peer of that life tells of a lane, or of a join. What is said twice, or late, changes nothing. News of an end are for
+    /// [`Lanes::close`] first.
+    pub(crate) fn heard(&mut self, port: &mut Port, life: u64, news: &News) {
+        let begins = self.begins(life);
+        let of = self.of_life(life);
+        let last = match of.theirs {
+            Theirs::At(number, ..) | Theirs::Gone(number) => number,
+            Theirs::Untold | Theirs::Never => 0,
+        };
+        match *news {
+            News::Never => of.theirs = Theirs::Never,
+            News::Gone(number) => {
+                if number == last || is_later(number, last) {
+                    of.theirs = Theirs::Gone(number);
+                }
             }
-            Err(error) => tracing::debug!(%error, "a peer's lane cannot be reached"),
+            News::Here { number, answers, beacon, ref name } => {
+                if last != 0 && !is_later(number, last) {
+                    return;
+                }
+                let ours = of.ours.as_ref().map(|ours| ours.number);
+                let theirs = match port.insert(name) {
+                    // It answers a lane that is closed meanwhile: it will hear of that.
+                    _ if answers != 0 && ours != Some(answers) => Theirs::Gone(number),
+                    Ok(there) => Theirs::At(number, there, beacon),
+                    Err(error) => {
+                        tracing::debug!(%error, "a peer's lane cannot be reached");
+                        Theirs::Gone(number)
+                    }
+                };
+                of.theirs = theirs;
+                if matches!(theirs, Theirs::Gone(_)) {
+                    return;
+                }
+                if self.offer(port, life).is_none() {
+                    self.untold.push((life, News::Never));
+                } else if begins {
+                    self.apart.push(life);
+                }
+            }
+            News::Joined { yours, mine } => {
+                let ours = of.ours.as_ref().map(|ours| ours.number);
+                let right = ours == Some(yours)
+                    && matches!(of.theirs, Theirs::At(number, ..) if number == mine);
+                match of.join {
+                    Join::Apart if right && !begins => {
+                        of.join = Join::Open;
+                        self.untold.push((life, News::Joined { yours: mine, mine: yours }));
+                    }
+                    Join::Said if right => of.join = Join::Open,
+                    Join::Apart | Join::Probing | Join::Said | Join::Open => {}
+                }
+            }
         }
     }
 
-    /// Closes the lane of a life; `false` when the provider does not let go of its memory yet.
+    /// Connects pairs that are not yet.
+    pub(crate) fn probe(&mut self, port: &mut Port) {
+        let landing = &self.landing;
+        let lives = &mut self.lives;
+        self.apart.retain(|life| {
+            let Some(of) = lives.iter_mut().find(|of| of.life == *life) else { return false };
+            let (Some(ours), Theirs::At(_, there, beacon), Join::Apart) =
+                (&of.ours, of.theirs, of.join)
+            else {
+                return false;
+            };
+            let remote = Remote { key: beacon.key, address: beacon.base };
+            let mark = PROBE | u64::from(ours.number);
+            match lend::probe(port, &ours.lane, landing, there, remote, mark) {
+                Ok(()) => of.join = Join::Probing,
+                Err(error) => tracing::trace!(%error, "a lane is being connected"),
+            }
+            of.join == Join::Apart // again, until the connection is there; the reads that wait have their own clock
+        });
+    }
+
+    /// A read that is marked as a probe is back. Gives the life whose pair is over for good, if it failed.
+    pub(crate) fn probed(&mut self, mark: u64, well: bool) -> Option<u64> {
+        let life = self.life_of((mark & !PROBE) as u32)?;
+        let of = self.of_life(life);
+        let (Some(ours), Theirs::At(number, ..), Join::Probing) = (&of.ours, of.theirs, of.join)
+        else {
+            return None;
+        };
+        if !well {
+            return Some(life);
+        }
+        let news = News::Joined { yours: number, mine: ours.number };
+        of.join = Join::Said;
+        self.untold.push((life, news));
+        None
+    }
+
+    /// Ends a pair, and tells the peer; `false` when the provider does not let go of memory yet.
     pub(crate) fn close(&mut self, port: &mut Port, life: u64) -> bool {
-        let Some(at) = self.open.iter().position(|of| of.life == life) else { return true };
-        let OfLife { lane, there, .. } = self.open.swap_remove(at);
-        self.untold.retain(|(of, _)| *of != life);
-        match port.close_lane(lane) {
-            Ok(()) => true,
-            Err(lane) => {
-                self.open.push(OfLife { life, lane, there });
-                false
-            }
+        let begins = self.begins(life);
+        let Some(of) = self.lives.iter_mut().find(|of| of.life == life) else { return true };
+        let Some(Ours { number, lane, name }) = of.ours.take() else { return true };
+        if !begins && of.join != Join::Open {
+            self.stranded.push((lane, name));
+        } else if let Err(lane) = port.close_lane(lane) {
+            of.ours = Some(Ours { number, lane, name });
+            return false;
         }
+        if let Theirs::At(number, ..) = of.theirs {
+            of.theirs = Theirs::Gone(number);
+        }
+        of.join = Join::Apart;
+        // Who was not told of it yet need not be told that it is gone.
+        let untold = self.untold.len();
+        self.untold.retain(|(of, news)| *of != life || !matches!(news, News::Here { .. }));
+        if self.untold.len() == untold {
+            self.untold.push((life, News::Gone(number)));
+        }
+        true
     }
+
+    /// A life is over, and its lane closed.
+    pub(crate) fn forget(&mut self, life: u64) {
+        self.untold.retain(|(of, _)| *of != life);
+        self.lives.retain(|of| of.life != life || of.ours.is_some());
+    }
+}
+
+/// Whether that mark is a probe's.
+pub(crate) fn is_probe(mark: u64) -> bool {
+    mark & PROBE != 0
+}
+
+/// Whether lane `number` was opened after `other`.
+fn is_later(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) > 0
 }

@@ -25,6 +25,7 @@ mod endpoint;
 mod greet;
 mod lanes;
 mod lend;
+mod news;
 pub mod provider;
 mod rail;
 mod reads;

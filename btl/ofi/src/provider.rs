@@ -15,15 +15,10 @@ pub struct Provider {
     pub name: &'static str,
     /// It drives a fabric device, not the system's sockets or memory.
     pub hardware: bool,
-    /// Reads of peers' memory are worth having. A source that is deregistered is out of the reach of new ones; software
-    /// providers may still take an answer that is under way out of it, short of what `Btl::deregister` promises. That
-    /// matters where a send fails while the peer lives and reads.
-    pub get: bool,
+    /// Who answers peers' reads of registered memory.
+    pub answers: Answers,
     /// An endpoint may be closed with operations under way.
     pub close_busy: bool,
-    /// Endpoints for one peer's reads may be opened, and closed with reads under way (`reads`). Not so with ofi_rxm: 1.17
-    /// crashed after that (`a_read_that_is_cut_off_leaves_the_buffer_alone`).
-    pub lanes: bool,
     /// Peers that are gone may be removed from the address vector, which ends the provider's attempts to reach them.
     pub remove: bool,
     /// Many messages may land in one posted buffer.
@@ -43,6 +38,20 @@ pub struct Provider {
     pub latency_ns: u32,
     /// Rough bandwidth in MB/s.
     pub bandwidth_mbs: u32,
+}
+
+/// Who answers peers' reads of registered memory, which decides whether a source can be taken back from them (law 2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answers {
+    /// The device, which stops when the registration ends.
+    ByDevice,
+    /// Software, out of the memory itself and at its leisure, whatever becomes of the registration; closing its endpoint ends it,
+    /// so memory is lent to each peer over an endpoint of its own (`lanes`).
+    ByLanes,
+    /// Software that cannot be stopped for one peer, or a device that was never seen to stop: no memory is lent. With ofi_rxm
+    /// endpoints cannot be closed under way (1.17 crashed after that), and 1.17 crashed when it answered out of memory that was
+    /// gone.
+    Never,
 }
 
 /// Whether a provider can be trusted with buffers for many messages: it must not say that it is done with one while a
@@ -72,9 +81,8 @@ impl MultiRecv {
 const DEVICE: Provider = Provider {
     name: "",
     hardware: true,
-    get: true,
+    answers: Answers::Never,
     close_busy: false,
-    lanes: false,
     remove: false,
     multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
@@ -88,7 +96,6 @@ const DEVICE: Provider = Provider {
 
 const SOCKETS: Provider = Provider {
     hardware: false,
-    get: false,
     close_busy: true,
     latency_ns: 12_000,
     bandwidth_mbs: 2_000,
@@ -97,16 +104,15 @@ const SOCKETS: Provider = Provider {
 
 /// The longest name that fits comes first.
 const PROVIDERS: &[Provider] = &[
-    Provider { name: "cxi", bandwidth_mbs: 25_000, ..DEVICE },
+    Provider { name: "cxi", answers: Answers::ByDevice, bandwidth_mbs: 25_000, ..DEVICE },
     Provider { name: "efa", latency_ns: 15_000, ..DEVICE },
     Provider { name: "psm3", ..DEVICE },
     Provider { name: "psm2", ..DEVICE },
     Provider { name: "opx", ..DEVICE },
-    Provider { name: "verbs", ..DEVICE },
+    Provider { name: "verbs", answers: Answers::ByDevice, ..DEVICE },
     Provider {
         name: "tcp",
-        lanes: true,
-        get: true,
+        answers: Answers::ByLanes,
         multi_recv: MultiRecv::Since(1, 20),
         latency_ns: 5_000,
         bandwidth_mbs: 5_000,
@@ -148,8 +154,8 @@ const PROVIDERS: &[Provider] = &[
         ..SOCKETS
     },
     // Over other providers, or over all devices of a host at once: one of ours would hide several.
-    Provider { name: "lnx", get: false, ..DEVICE },
-    Provider { name: "ofi_mrail", get: false, ..DEVICE },
+    Provider { name: "lnx", ..DEVICE },
+    Provider { name: "ofi_mrail", ..DEVICE },
 ];
 
 impl Provider {
@@ -163,7 +169,11 @@ impl Provider {
             Some("ofi_rxm") => {
                 let multi_recv = MultiRecv::Never;
                 let (one_piece, read_piece) = (15 << 10, 256 << 10);
-                Provider { multi_recv, lanes: false, one_piece, read_piece, ..row }
+                let answers = match row.answers {
+                    Answers::ByDevice => Answers::ByDevice,
+                    Answers::ByLanes | Answers::Never => Answers::Never,
+                };
+                Provider { multi_recv, answers, one_piece, read_piece, ..row }
             }
             _ => row,
         }
@@ -280,6 +290,12 @@ mod tests {
         assert!(many("tcp", (1, 20)) && many("tcp", (2, 5)) && !many("tcp", (1, 19)));
         assert!(!many("net", (1, 17)) && !many("tcp;ofi_rxm", (1, 22)));
         assert!(!Provider::of("a-new-one").close_busy);
+        let answers = |name| Provider::of(name).answers;
+        assert_eq!(
+            [answers("tcp"), answers("verbs;ofi_rxm")],
+            [Answers::ByLanes, Answers::ByDevice]
+        );
+        assert_eq!([answers("tcp;ofi_rxm"), answers("a-new-one")], [Answers::Never; 2]);
         for row in PROVIDERS {
             assert!(row.bandwidth_mbs > 0 && row.latency_ns > 0, "{}", row.name);
         }

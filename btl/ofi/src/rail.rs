@@ -11,8 +11,8 @@ use crate::blob::Blob;
 use crate::config::{OfiConfig, OpenError, choose};
 use crate::core::{Core, End};
 use crate::endpoint::{Endpoint, Phase, Waiting, window_units};
-use crate::provider::{Place, Provider, Verdict, judge};
-use crate::reads::{Reads, decode_key, encode_key};
+use crate::provider::{Answers, Place, Provider, Verdict, judge};
+use crate::reads::{Key, Reads};
 use crate::wire::{
     GREETING_MAX, Greeter, JobKey, Kind, LEAD_MAX, NAME_MAX, PEERS_MAX, PREFIX, Prefix,
 };
@@ -100,7 +100,7 @@ impl Ofi {
         let count = |len: usize| ((LONG_BYTES / len).max(8), len);
         let read_piece = longest.max(provider.read_piece.min(info.max_message()));
         let mut buffers = vec![SMALL, count(longest)];
-        if provider.get && read_piece > longest {
+        if provider.answers != Answers::Never && read_piece > longest {
             buffers.push(count(read_piece));
         }
         let multi_recv = provider.multi_recv.holds(version);
@@ -147,12 +147,12 @@ impl Ofi {
             waiting: Vec::new(),
             unused: Vec::new(),
             greetings: Vec::new(),
-            lane_names: Vec::new(),
+            lane_news: Vec::new(),
             failing: Vec::new(),
             ending: Vec::new(),
             watched: Vec::new(),
             ended: Vec::new(),
-            reads: Reads::new(provider.lanes),
+            reads: Reads::new(config.me.0, provider.answers == Answers::ByLanes),
             wrong_reads: Vec::new(),
             counters: Arc::default(),
             reports: 0,
@@ -405,21 +405,27 @@ impl Btl for Ofi {
             Err((cause, descriptor)) => self.core.wrong_reads.push((descriptor, cause)),
         }
         self.core.counters.rma.add(1);
-        if let Some(port) = self.port.as_mut() {
-            for (life, verdict) in self.core.reads.pump(port, self.read_piece) {
-                self.no_room(life, verdict);
-            }
-        }
+        self.ask_for_reads();
         Ok(())
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         if !self.caps.get {
             return Err(Refused::Unsupported);
         }
+        let life = self.sendable(peer)?.token;
         let port = self.port.as_mut().ok_or(Refused::Closed)?;
-        match lend::register(port, region) {
-            Ok(registration) => Ok(encode_key(registration, region.len())),
+        let lane = match self.provider.answers {
+            Answers::ByLanes => self.core.reads.lanes.offer(port, life).ok_or(Refused::NoRoom)?,
+            Answers::ByDevice | Answers::Never => 0,
+        };
+        let registered = lend::register(port, region);
+        if !self.core.reads.lanes.is_idle() {
+            self.tend_lanes();
+            self.flush(); // before the frame that carries the key
+        }
+        match registered {
+            Ok(registration) => Ok(Key { registration, len: region.len() as u64, lane }.encode()),
             Err(error) => {
                 tracing::debug!(%error, "ofi registration refused");
                 Err(Refused::NoRoom)
@@ -432,8 +438,18 @@ impl Btl for Ofi {
     }
 
     fn deregister(&mut self, key: &RemoteKey) {
-        if let (Some((registration, _)), Some(port)) = (decode_key(key), self.port.as_mut()) {
-            port.deregister(registration.key);
+        let (Some(key), Some(port)) = (Key::decode(key), self.port.as_mut()) else { return };
+        port.deregister(key.registration.key);
+        if key.lane != 0 && !self.core.reads.withdraw(port, key.lane) {
+            // No provider was seen to refuse it. The rail is no good any more.
+            let fault = Fault::device(Cause::Malformed("the provider does not close a lane"));
+            self.core.failing.push((0, fault));
+        }
+    }
+
+    fn retire(&mut self, key: &RemoteKey) {
+        if let (Some(key), Some(port)) = (Key::decode(key), self.port.as_mut()) {
+            port.deregister(key.registration.key);
         }
     }
 
@@ -495,14 +511,15 @@ impl Btl for Ofi {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined",
+            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined, {} stranded",
             self.core.who.rail,
             self.caps.device,
             self.port,
             self.core.controls.len(),
             self.core.reads.len(),
             self.core.reads.lanes.len(),
-            self.core.reads.lanes.joined()
+            self.core.reads.lanes.joined(),
+            self.core.reads.lanes.stranded()
         )?;
         for (index, place) in self.core.peers.iter().enumerate().take(64) {
             if let Some(ep) = &place.ep {
@@ -549,7 +566,7 @@ fn caps(provider: &Provider, info: &Info, eager: usize) -> Caps {
         eager_limit: eager,
         fragment: eager,
         put: false,
-        get: provider.get && has.rma,
+        get: provider.answers != Answers::Never && has.rma,
         // Whatever the provider keeps: frames are numbered.
         ordered: true,
         lossless: false,

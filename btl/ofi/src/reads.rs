@@ -1,39 +1,57 @@
-//! Reads of peers' registered memory: straight into the user's, or in chunks by way of the port's.
+//! Reads of peers' registered memory: straight into the user's, or, where a device answers, in chunks by way of the port's.
 //!
 //! No provider can be made to forget an operation of one peer while its endpoint serves others. So a read straight into user
 //! memory goes over a *lane*, an endpoint for that peer alone, which is closed before the memory is given back (law 2,
-//! [`Reads::fence`]). Where the provider's endpoints must not be closed with operations under way, where the read is short, or
-//! where all lanes are taken, a chunk lands in memory of the port's and is copied when it is whole.
+//! [`Reads::fence`]).
+//!
+//! The source has the same need: software answers out of the user's memory, at its leisure. So memory is lent over a lane too, the
+//! one that its key names, which is closed when memory is taken back that may still be read ([`Reads::withdraw`]). What is under way over
+//! that pair of lanes, either way, comes back with an error of the operation; its owner asks for the bytes in another way.
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, Way, is_probe};
 use crate::lend;
+use crate::news::News;
 use crate::provider::{Place, Verdict, judge};
 use ironweave_btl::{Cause, Counters, Fault, Peer, RemoteKey, RmaDescriptor, RmaKind, Sink};
 use ironweave_ffi::ofi::{FiAddr, Port, Registration, Remote};
 use slab::Slab;
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// Reads taken at once.
 const TRANSFERS: usize = 64;
-/// Shorter reads are not worth one, in bytes.
-const LANE_MIN: usize = 16 << 10;
+/// How long a pair of lanes may take to be joined.
+const UNJOINED: Duration = Duration::from_secs(10);
 
-/// A key on the wire: the provider's key, the base address, and the length of the memory.
-pub(crate) fn encode_key(registration: Registration, len: usize) -> RemoteKey {
-    let mut bytes = [0; 24];
-    bytes[..8].copy_from_slice(&registration.key.to_le_bytes());
-    bytes[8..16].copy_from_slice(&registration.base.to_le_bytes());
-    bytes[16..].copy_from_slice(&(len as u64).to_le_bytes());
-    RemoteKey::new(&bytes).expect("24 bytes fit")
+/// A key on the wire: the provider's key, the base address, the length of the memory, and the lane over which it is lent, 0
+/// where the device itself answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    pub registration: Registration,
+    pub len: u64,
+    pub lane: u32,
 }
 
-/// The registration in a key; `None` when the bytes are none of ours.
-pub(crate) fn decode_key(key: &RemoteKey) -> Option<(Registration, u64)> {
-    let bytes: [u8; 24] = key.as_bytes().try_into().ok()?;
-    let number = |at: usize| {
-        u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a slice of eight bytes"))
-    };
-    Some((Registration { key: number(0), base: number(8) }, number(16)))
+impl Key {
+    pub(crate) fn encode(self) -> RemoteKey {
+        let mut bytes = [0; 28];
+        bytes[..8].copy_from_slice(&self.registration.key.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.registration.base.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.len.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.lane.to_le_bytes());
+        RemoteKey::new(&bytes).expect("28 bytes fit")
+    }
+
+    /// `None` when the bytes are none of ours.
+    pub(crate) fn decode(key: &RemoteKey) -> Option<Key> {
+        let bytes: [u8; 28] = key.as_bytes().try_into().ok()?;
+        let number = |at: usize| {
+            u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a slice of eight bytes"))
+        };
+        let lane = u32::from_le_bytes(bytes[24..].try_into().expect("a slice of four bytes"));
+        let registration = Registration { key: number(0), base: number(8) };
+        Some(Key { registration, len: number(16), lane })
+    }
 }
 
 struct Transfer {
@@ -43,10 +61,14 @@ struct Transfer {
     generation: u64,
     to: FiAddr,
     remote: Remote,
+    /// The peer's lane that it goes to; 0: its endpoint.
+    lane: u32,
     len: usize,
     /// Bytes asked for, and bytes there.
     asked: usize,
     landed: usize,
+    /// Since when a lane is missed.
+    misses: Option<Instant>,
 }
 
 struct Chunk {
@@ -57,20 +79,59 @@ struct Chunk {
     lane: Option<u64>,
 }
 
-/// All reads of one rail.
+/// What became of a read that failed.
+pub(crate) enum Failed {
+    /// Its life is over, or it began again.
+    Nobody,
+    /// The connection of that life is broken.
+    Life(u64),
+    /// It alone is over: the peer took its memory back, or the lanes broke.
+    Alone(RmaDescriptor),
+}
+
+/// What came of asking.
 #[derive(Default)]
+pub(crate) struct Asked {
+    /// The lives whose provider has no room, and those that failed.
+    pub troubles: Vec<(u64, Verdict)>,
+    /// Reads that cannot be.
+    pub void: Vec<(RmaDescriptor, Cause)>,
+}
+
+/// How far a transfer came.
+enum Step {
+    Whole,
+    /// The port has no buffer.
+    NoBuffer,
+    Later(Option<Verdict>),
+    Void(Cause),
+}
+
+/// All reads of one rail.
 pub(crate) struct Reads {
     transfers: Slab<Transfer>,
     chunks: Slab<Chunk>,
     unasked: VecDeque<usize>,
     generations: u64,
+    /// Memory is lent over lanes only.
+    by_lanes: bool,
     pub lanes: Lanes,
+    /// Lives whose lanes are to be closed: something failed over them.
+    broken: Vec<u64>,
 }
 
 impl Reads {
-    /// No reads; `lanes`: long ones go straight into user memory.
-    pub(crate) fn new(lanes: bool) -> Self {
-        Reads { lanes: Lanes::new(lanes), ..Reads::default() }
+    /// No reads; `lanes`: they go over those.
+    pub(crate) fn new(me: u32, lanes: bool) -> Self {
+        Reads {
+            transfers: Slab::new(),
+            chunks: Slab::new(),
+            unasked: VecDeque::new(),
+            generations: 0,
+            by_lanes: lanes,
+            lanes: Lanes::new(me, lanes),
+            broken: Vec::new(),
+        }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -78,7 +139,7 @@ impl Reads {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.unasked.is_empty()
+        self.unasked.is_empty() && self.broken.is_empty() && self.lanes.is_idle()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -97,60 +158,107 @@ impl Reads {
             return Err((Cause::Malformed("not a read"), descriptor));
         };
         let len = region.len();
-        let inside = decode_key(&descriptor.remote).filter(|(_, there)| {
-            descriptor.remote_offset.checked_add(len as u64).is_some_and(|end| end <= *there)
+        let inside = Key::decode(&descriptor.remote).filter(|there| {
+            let end = descriptor.remote_offset.checked_add(len as u64);
+            end.is_some_and(|end| end <= there.len) && (there.lane != 0) == self.by_lanes
         });
-        let Some((Registration { key, base }, _)) = inside else {
+        let Some(Key { registration: Registration { key, base }, lane, .. }) = inside else {
             return Err((Cause::Malformed("a read outside of the peer's memory"), descriptor));
         };
         let remote = Remote { key, address: base.wrapping_add(descriptor.remote_offset) };
         self.generations += 1;
         let generation = self.generations;
+        let (asked, landed, misses) = (0, 0, None);
         let transfer =
-            Transfer { descriptor, life, generation, to, remote, len, asked: 0, landed: 0 };
+            Transfer { descriptor, life, generation, to, remote, lane, len, asked, landed, misses };
         let at = self.transfers.insert(transfer);
         self.unasked.push_back(at);
         Ok(())
     }
 
-    /// Asks for as many chunks as there is room for. Gives the lives whose provider has no room, and those that failed.
-    pub(crate) fn pump(&mut self, port: &mut Port, chunk: usize) -> Vec<(u64, Verdict)> {
-        let mut troubles = Vec::new();
-        while let Some(&at) = self.unasked.front() {
-            let Some(transfer) = self.transfers.get_mut(at) else {
-                self.unasked.pop_front();
-                continue;
-            };
-            if transfer.asked >= transfer.len {
-                self.unasked.pop_front();
-                continue;
-            }
-            if transfer.asked == 0
-                && let RmaKind::Get(region) = &transfer.descriptor.kind
-                && (LANE_MIN..=port.info().max_message()).contains(&transfer.len)
-                && let Some((lane, there)) = self.lanes.open(port, transfer.life)
-            {
-                let (generation, lane_life) = (transfer.generation, Some(transfer.life));
-                let whole = Chunk { transfer: at, generation, offset: 0, lane: lane_life };
-                let mark = self.chunks.insert(whole);
-                let (to, remote) = (there.unwrap_or(transfer.to), transfer.remote);
-                match lend::read_into(port, lane, region, to, remote, mark as u64) {
-                    Ok(()) => transfer.asked = transfer.len,
-                    Err(error) => {
-                        self.chunks.remove(mark);
-                        troubles.push((transfer.life, judge(Place::Call, error)));
-                        self.unasked.rotate_left(1);
-                        if troubles.len() >= self.unasked.len() {
-                            break;
-                        }
-                    }
+    /// Asks for as many chunks as there is room for.
+    pub(crate) fn pump(&mut self, port: &mut Port, chunk: usize) -> Asked {
+        let mut asked = Asked::default();
+        for _ in 0..self.unasked.len() {
+            let Some(at) = self.unasked.pop_front() else { break };
+            match self.transfers.get(at) {
+                None => continue,
+                Some(transfer) if transfer.len == 0 => {
+                    self.unasked.push_back(at); // for `take_empty`
+                    continue;
                 }
-                continue;
+                Some(_) => {}
             }
+            match self.ask(port, at, chunk) {
+                Step::Whole => {}
+                Step::NoBuffer => {
+                    self.unasked.push_front(at);
+                    break;
+                }
+                Step::Later(verdict) => {
+                    let life = self.transfers[at].life;
+                    asked.troubles.extend(verdict.map(|verdict| (life, verdict)));
+                    self.unasked.push_back(at); // others may have room
+                }
+                Step::Void(cause) => {
+                    asked.void.push((self.transfers.remove(at).descriptor, cause));
+                }
+            }
+        }
+        asked
+    }
+
+    fn ask(&mut self, port: &mut Port, at: usize, chunk: usize) -> Step {
+        let transfer = &self.transfers[at];
+        if transfer.lane == 0 { self.ask_device(port, at, chunk) } else { self.ask_lane(port, at) }
+    }
+
+    /// Reads all of it straight into the user's memory, from lane to lane.
+    fn ask_lane(&mut self, port: &mut Port, at: usize) -> Step {
+        let transfer = &mut self.transfers[at];
+        let (lane, way) = self.lanes.way(transfer.life, transfer.lane);
+        let (lane, from) = match (lane, way) {
+            (Some(lane), Way::To(from)) => (lane, from),
+            (_, Way::Void) => return Step::Void(Cause::Malformed("the memory was taken back")),
+            (_, Way::To(_) | Way::Wait) => {
+                let since = *transfer.misses.get_or_insert_with(Instant::now);
+                if since.elapsed() < UNJOINED {
+                    return Step::Later(None);
+                }
+                let life = transfer.life;
+                self.lanes.give_up(life);
+                self.broken.push(life);
+                return Step::Void(Cause::TimedOut);
+            }
+        };
+        let RmaKind::Get(region) = &transfer.descriptor.kind else {
+            return Step::Void(Cause::Malformed("not a read"));
+        };
+        if transfer.len > port.info().max_message() {
+            return Step::Void(Cause::Malformed("a read longer than a message"));
+        }
+        let (life, generation) = (transfer.life, transfer.generation);
+        let whole = Chunk { transfer: at, generation, offset: 0, lane: Some(life) };
+        let mark = self.chunks.insert(whole);
+        match lend::read_into(port, lane, region, from, transfer.remote, mark as u64) {
+            Ok(()) => {
+                transfer.asked = transfer.len;
+                Step::Whole
+            }
+            Err(error) => {
+                self.chunks.remove(mark);
+                Step::Later(Some(judge(Place::Call, error)))
+            }
+        }
+    }
+
+    /// Reads by way of buffers: the endpoint serves all peers.
+    fn ask_device(&mut self, port: &mut Port, at: usize, chunk: usize) -> Step {
+        let transfer = &mut self.transfers[at];
+        while transfer.asked < transfer.len {
             let len = chunk.min(transfer.len - transfer.asked);
-            let Some(slot) = port.buffer(len) else { break };
-            let offset = transfer.asked;
-            let generation = transfer.generation;
+            let Some(slot) = port.buffer(len) else { return Step::NoBuffer };
+            let (offset, generation) = (transfer.asked, transfer.generation);
             let mark = self.chunks.insert(Chunk { transfer: at, generation, offset, lane: None });
             let mut remote = transfer.remote;
             remote.address = remote.address.wrapping_add(offset as u64);
@@ -159,16 +267,11 @@ impl Reads {
                 Err((error, slot)) => {
                     port.give_back(slot);
                     self.chunks.remove(mark);
-                    troubles.push((transfer.life, judge(Place::Call, error)));
-                    // Others may have room.
-                    self.unasked.rotate_left(1);
-                    if troubles.len() >= self.unasked.len() {
-                        break;
-                    }
+                    return Step::Later(Some(judge(Place::Call, error)));
                 }
             }
         }
-        troubles
+        Step::Whole
     }
 
     /// A chunk is there. Gives the peer when its transfer is whole, and the descriptor.
@@ -186,24 +289,72 @@ impl Reads {
         whole.then(|| self.transfers.remove(chunk.transfer).descriptor)
     }
 
-    /// A read straight into the user's memory is over.
+    /// A read straight into the user's memory, or a probe, is over.
     pub(crate) fn landed_whole(&mut self, mark: u64) -> Option<RmaDescriptor> {
+        if is_probe(mark) {
+            self.lanes.probed(mark, true);
+            return None;
+        }
         let chunk = self.chunks.try_remove(mark as usize)?;
         let transfer = self.transfers.get(chunk.transfer)?;
         (transfer.generation == chunk.generation)
             .then(|| self.transfers.remove(chunk.transfer).descriptor)
     }
 
-    /// Takes all memory of a life's reads out of the provider's reach; `false` when it does not let go yet.
+    /// Takes all memory of a life out of the provider's reach, that of its reads and what is lent to its peer; `false` when the
+    /// provider does not let go yet. Reads that were under way find that the peer's lane is gone.
     pub(crate) fn fence(&mut self, port: &mut Port, life: u64) -> bool {
         if !self.lanes.has(life) {
             return true;
         }
-        let closed = self.lanes.close(port, life);
-        if closed {
-            self.chunks.retain(|_, chunk| chunk.lane != Some(life)); // their events do not come
+        if !self.lanes.close(port, life) {
+            return false;
         }
-        closed
+        // Their events do not come.
+        let (transfers, unasked) = (&mut self.transfers, &mut self.unasked);
+        self.chunks.retain(|_, chunk| {
+            if chunk.lane != Some(life) {
+                return true;
+            }
+            if let Some(transfer) = transfers.get_mut(chunk.transfer)
+                && transfer.generation == chunk.generation
+            {
+                (transfer.asked, transfer.landed) = (0, 0);
+                unasked.push_back(chunk.transfer);
+            }
+            false
+        });
+        true
+    }
+
+    /// Ends all answers out of memory that was lent over lane `number` of ours; `false` when the provider does not let go yet.
+    pub(crate) fn withdraw(&mut self, port: &mut Port, number: u32) -> bool {
+        let life = self.lanes.life_of(number);
+        life.is_none_or(|life| self.fence(port, life))
+    }
+
+    /// The peer of a life tells of its lane; `false` when the provider does not let go of memory yet: to be told again.
+    pub(crate) fn heard(&mut self, port: &mut Port, life: u64, news: &News) -> bool {
+        let over = match news {
+            News::Gone(number) => self.lanes.is_paired(life, *number),
+            News::Never => true,
+            News::Here { .. } | News::Joined { .. } => false,
+        };
+        if over && !self.fence(port, life) {
+            return false;
+        }
+        self.lanes.heard(port, life, news);
+        true
+    }
+
+    /// Joins lanes, and closes those that broke.
+    pub(crate) fn tend_lanes(&mut self, port: &mut Port) {
+        self.lanes.probe(port);
+        for life in std::mem::take(&mut self.broken) {
+            if !self.fence(port, life) {
+                self.broken.push(life);
+            }
+        }
     }
 
     /// [`fence`](Reads::fence) for all lives; `false` when one of them is not let go of.
@@ -212,11 +363,23 @@ impl Reads {
         lives.into_iter().filter(|&life| !self.fence(port, life)).count() == 0
     }
 
-    /// A chunk failed: the life that it belongs to, when that is not over.
-    pub(crate) fn failed(&mut self, mark: u64) -> Option<u64> {
-        let chunk = self.chunks.try_remove(mark as usize)?;
-        let transfer = self.transfers.get(chunk.transfer)?;
-        (transfer.generation == chunk.generation).then_some(transfer.life)
+    /// A chunk failed.
+    pub(crate) fn failed(&mut self, mark: u64) -> Failed {
+        if is_probe(mark) {
+            self.broken.extend(self.lanes.probed(mark, false));
+            return Failed::Nobody;
+        }
+        let Some(chunk) = self.chunks.try_remove(mark as usize) else { return Failed::Nobody };
+        match self.transfers.get(chunk.transfer) {
+            Some(transfer) if transfer.generation != chunk.generation => Failed::Nobody,
+            Some(transfer) if transfer.lane == 0 => Failed::Life(transfer.life),
+            Some(transfer) => {
+                // What connects the two lanes is gone, or void; nobody may connect them anew.
+                self.broken.push(transfer.life);
+                Failed::Alone(self.transfers.remove(chunk.transfer).descriptor)
+            }
+            None => Failed::Nobody,
+        }
     }
 
     /// Empty reads are over when they are taken.
@@ -260,10 +423,12 @@ mod tests {
 
     #[test]
     fn keys_come_back_and_lies_are_refused() {
-        let key = encode_key(Registration { key: 5, base: 1 << 40 }, 100);
-        assert_eq!(decode_key(&key), Some((Registration { key: 5, base: 1 << 40 }, 100)));
-        assert_eq!(decode_key(&RemoteKey::new(&[9; 12]).unwrap()), None);
-        let mut reads = Reads::default();
+        let key = Key { registration: Registration { key: 5, base: 1 << 40 }, len: 100, lane: 0 };
+        assert_eq!(Key::decode(&key.encode()), Some(key));
+        assert_eq!(Key::decode(&RemoteKey::new(&[9; 12]).unwrap()), None);
+        let lent = Key { lane: 7, ..key };
+        assert_eq!(Key::decode(&lent.encode()), Some(lent));
+        let mut reads = Reads::new(0, false);
         for (offset, len, right) in [(0, 100, true), (1, 100, false), (u64::MAX, 2, false)] {
             let buffer = OwnedBuffer::zeroed(len);
             #[allow(unsafe_code)]
@@ -272,7 +437,7 @@ mod tests {
             let descriptor = RmaDescriptor {
                 peer: Peer(1),
                 kind: RmaKind::Get(region),
-                remote: key,
+                remote: key.encode(),
                 remote_offset: offset,
                 token: Token(1),
             };

@@ -1,5 +1,5 @@
 //! Every byte that crosses an endpoint: the prefix of each message, and the greetings. Pure; decoders believe nothing
-//! (law 9). Version 2. Integers are little-endian.
+//! (law 9). Version 3. Integers are little-endian.
 //!
 //! ```text
 //!  0      1      2         4            8                 16
@@ -29,7 +29,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Length of the prefix, in bytes.
 pub const PREFIX: usize = size_of::<Prefix>();
 /// What comes before a payload at most, in bytes.
@@ -66,12 +66,14 @@ pub enum Kind {
     ByeAck,
     /// The connection is refused: the sender has finalized, or holds the receiver for dead.
     Refuse,
-    /// Where the sender's lane for the receiver is, for reads: its address is the payload.
+    /// About the sender's lane, over which the receiver may read (`news`).
     Lane,
+    /// About two lanes.
+    Joined,
 }
 
 impl Kind {
-    const ALL: [Kind; 10] = [
+    const ALL: [Kind; 11] = [
         Kind::Data,
         Kind::Hello,
         Kind::Welcome,
@@ -82,6 +84,7 @@ impl Kind {
         Kind::ByeAck,
         Kind::Refuse,
         Kind::Lane,
+        Kind::Joined,
     ];
 
     const fn number(self) -> u8 {

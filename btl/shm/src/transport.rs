@@ -647,7 +647,7 @@ impl Btl for Shm {
         Ok(())
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    fn register_source(&mut self, _: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         if !self.caps.get || self.get_refused {
             return Err(Refused::Unsupported);
         }

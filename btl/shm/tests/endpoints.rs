@@ -444,7 +444,7 @@ fn gets_read_what_is_registered_and_nothing_else() {
     let len = 5 << 20;
     let source = OwnedBuffer::from(bytes(1, len));
     // SAFETY: `source` outlives the region and is not written.
-    let key = b.shm.register_source(&unsafe { source.send_region() }).unwrap();
+    let key = b.shm.register_source(Peer(0), &unsafe { source.send_region() }).unwrap();
     let get = |key, start: usize, len: usize, remote_offset: u64| {
         let target = OwnedBuffer::zeroed(len.max(start + len));
         // SAFETY: `target` is returned beside the descriptor and read after it came back.
@@ -502,10 +502,10 @@ fn a_registration_that_ended_cannot_be_read() {
     let source = OwnedBuffer::zeroed(64);
     // SAFETY: `source` outlives the region and is not written.
     let region = unsafe { source.send_region() };
-    let key = b.shm.register_source(&region).unwrap();
+    let key = b.shm.register_source(Peer(0), &region).unwrap();
     b.shm.deregister(&key);
     b.shm.deregister(&key);
-    let again = b.shm.register_source(&region).unwrap();
+    let again = b.shm.register_source(Peer(0), &region).unwrap();
     assert_ne!(key, again);
     let target = OwnedBuffer::zeroed(64);
     // SAFETY: `target` outlives the get.
@@ -558,7 +558,7 @@ fn refused_single_copy_is_given_up() {
         let source = OwnedBuffer::zeroed(1 << 20);
         // SAFETY: `source` outlives the region and is not written.
         let region = unsafe { source.send_region() };
-        let key = b.shm.register_source(&region).unwrap();
+        let key = b.shm.register_source(Peer(0), &region).unwrap();
         let target = OwnedBuffer::zeroed(1 << 20);
         let get = || RmaDescriptor {
             peer: Peer(1),
@@ -575,7 +575,7 @@ fn refused_single_copy_is_given_up() {
         assert!(matches!(fault.cause, Cause::Os { errno: libc::EPERM, .. }), "{fault}");
         let (refused, descriptor) = a.shm.rma(get()).unwrap_err();
         assert_eq!((refused, descriptor.token), (Refused::Unsupported, Token(7)));
-        assert_eq!(a.shm.register_source(&region).unwrap_err(), Refused::Unsupported);
+        assert_eq!(a.shm.register_source(Peer(1), &region).unwrap_err(), Refused::Unsupported);
         a.send(1, b"frames still go").unwrap();
         until(&mut [&mut a, &mut b], "a frame", |n| n[1].log.frames.len() == 1);
     });

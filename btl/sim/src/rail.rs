@@ -163,8 +163,8 @@ impl<W: Watch> Btl for Rail<W> {
         Ok(())
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
-        each!(self, btl => btl.register_source(region))
+    fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        each!(self, btl => btl.register_source(peer, region))
     }
 
     fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {

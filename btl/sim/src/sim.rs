@@ -171,7 +171,7 @@ impl Btl for SimBtl {
         }
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    fn register_source(&mut self, _: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         if !self.caps.get {
             return Err(Refused::Unsupported);
         }

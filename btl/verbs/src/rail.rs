@@ -592,7 +592,7 @@ impl Btl for Verbs {
         self.start_rma(descriptor)
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    fn register_source(&mut self, _: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         self.open_source(region)
     }
 

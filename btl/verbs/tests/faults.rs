@@ -273,7 +273,7 @@ fn a_read_that_is_asked_for_twice_ends_nothing() {
     for round in 0..5 {
         let source = OwnedBuffer::from(pattern(round, len));
         // SAFETY: kept until it was read to its end.
-        let key = pair.b.btl.register_source(&unsafe { source.send_region() });
+        let key = pair.b.btl.register_source(Peer(0), &unsafe { source.send_region() });
         let key = key.expect("it can be registered");
         let target = OwnedBuffer::zeroed(len);
         // SAFETY: looked at when the read is over.
@@ -300,7 +300,8 @@ fn a_read_that_is_cut_off_leaves_the_buffer_alone() {
         let source = OwnedBuffer::from(vec![0x5A; LONG]);
         let mut target = OwnedBuffer::zeroed(LONG);
         // SAFETY: `source` is kept until it is deregistered.
-        let key = pair.b.btl.register_source(&unsafe { source.send_region() }).expect("memory");
+        let key =
+            pair.b.btl.register_source(Peer(0), &unsafe { source.send_region() }).expect("memory");
         // SAFETY: `target` is looked at after the read came back only.
         pair.rma(RmaKind::Get(unsafe { target.recv_region() }), key);
         pair.turns_for(Duration::from_millis(moment));

@@ -115,7 +115,7 @@ impl Pair {
     fn get(&mut self, bytes: &[u8], memory: RecvRegion) {
         let source = OwnedBuffer::from(bytes.to_vec());
         // SAFETY: `source` is kept until it was read to its end.
-        let key = self.ends[1].0.register_source(&unsafe { source.send_region() });
+        let key = self.ends[1].0.register_source(Peer(0), &unsafe { source.send_region() });
         let key = key.expect("it can be registered");
         self.rma(RmaKind::Get(memory), key);
         self.ends[1].0.retire(&key);

@@ -136,6 +136,7 @@ impl Engine {
             want,
             round,
             rail: 0,
+            unread: false,
         };
         self.control(peer, &Grant::new(kinds::RNDVRESTARTACK, asked), None);
     }

@@ -278,7 +278,7 @@ impl<B: Btl> Ob1<B> {
             && caps.get
             && length > 0
             && let Some(region) = send.payload.whole()
-            && let Ok(remote) = btl.register_source(&region)
+            && let Ok(remote) = btl.register_source(peer, &region)
         {
             let mut base = Announce::new(kinds::RGET, send.envelope, send.length, key.to_wire());
             base.matching.flags |= if send.lossy { wire::CONFIRM } else { 0 };
@@ -295,7 +295,7 @@ impl<B: Btl> Ob1<B> {
                     Attempt::Done
                 }
                 Err(refused) => {
-                    btl.deregister(&remote);
+                    btl.retire(&remote); // nobody was told
                     engine.refused(key.slot, refused)
                 }
             };
@@ -395,6 +395,7 @@ impl<B: Btl> Ob1<B> {
                             want,
                             round: recv.round,
                             rail: theirs,
+                            unread: false,
                         };
                         engine.control(peer, &Grant::new(kinds::PUT, asked), Some(remote));
                     }

@@ -56,6 +56,11 @@ impl Engine {
 
     /// Asks for fragments (of no bytes: tells a synchronous sender that it was matched).
     pub fn ask(&mut self, slot: u32, offset: u64, length: u64) {
+        self.ask_for(slot, offset, length, false);
+    }
+
+    /// The same; `unread`: nothing was begun of the reads that an RGET offers.
+    fn ask_for(&mut self, slot: u32, offset: u64, length: u64, unread: bool) {
         let recv = &mut self.recvs[slot];
         recv.asked |= length > 0;
         let recv = &self.recvs[slot];
@@ -67,6 +72,7 @@ impl Engine {
             want: recv.want,
             round: recv.round,
             rail: 0,
+            unread,
         };
         let peer = recv.peer;
         self.control(peer, &Grant::new(kinds::ACK, asked), None);
@@ -92,7 +98,7 @@ impl Engine {
         let reads = self.config.rdma && self.caps[usize::from(rail.0)].get;
         let recv = &mut self.recvs[slot];
         if !reads || recv.buffer.region(0..want as usize).is_none() {
-            return self.ask(slot, 0, want);
+            return self.ask_for(slot, 0, want, true);
         }
         recv.rdma = Some(Box::new(Rdma { source: Some(source), ..Rdma::default() }));
         let (peer, key) = (recv.peer, self.recvs.key(slot));

@@ -246,7 +246,7 @@ impl Engine {
         if let Some(source) = send.source.take() {
             // It asks for fragments of a message that it was to read: what it had read does not count.
             send.sent = 0;
-            self.deregister.push(source);
+            if asked.unread { &mut self.retire } else { &mut self.deregister }.push(source);
         }
         Some(slot)
     }

@@ -18,7 +18,7 @@
 //!  ACK       | kind | flags|round | rail | zero  | sender token  | receiver token | offset      | length | want |
 //!            |  48 bytes: send the bytes offset..offset+length as FRAGs. `want` is how many bytes of the message, counting
 //!            |  those that came with it, the receiver takes in all: less than its length when it truncates. `round`
-//!            |  counts the restarts of the message
+//!            |  counts the restarts of the message. With UNREAD no read of the message was begun
 //!  RNDVRESTARTACK  as ACK: the receiver has forgotten what it had; send everything, in the next round
 //!  PUT       |  as ACK; payload: the key of memory registered for the sender to write those bytes to, over the sender's rail
 //!            |  number `rail` - 1 (0: the rail that the frame came over)
@@ -110,6 +110,8 @@ pub const TO_SENDER: u8 = 4;
 pub const CONFIRM: u8 = 16;
 /// Flag of CONTROL: what is not acknowledged is wanted again.
 pub const AGAIN: u8 = 8;
+/// Flag of ACK: no read of the message was begun, so its source can be closed without more ado.
+pub const UNREAD: u8 = 32;
 
 /// How an operation that a FIN or NACK ends came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,7 +192,7 @@ pub struct Announce {
 pub struct Grant {
     /// One of [`kinds`].
     pub kind: u8,
-    /// Zero.
+    /// Of ACK: [`UNREAD`].
     pub flags: u8,
     /// Restarts of the message so far.
     pub round: U16,
@@ -425,6 +427,8 @@ pub struct Asked {
     pub round: u16,
     /// Of PUT: the sender's rail for the write plus one, or 0.
     pub rail: u16,
+    /// Of ACK: no read of the message was begun.
+    pub unread: bool,
 }
 
 /// Why a frame is malformed, for counters and dumps.
@@ -496,6 +500,7 @@ fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
                 want: header.want.get(),
                 round: header.round.get(),
                 rail: header.rail.get(),
+                unread: header.flags & UNREAD != 0,
             };
             let end = asked.offset.checked_add(asked.length).ok_or("range")?;
             if end > asked.want || asked.want > LENGTH_MAX {
@@ -615,7 +620,7 @@ impl Grant {
     pub const fn new(kind: u8, asked: Asked) -> Self {
         Grant {
             kind,
-            flags: 0,
+            flags: asked.unread as u8 * UNREAD,
             round: U16::new(asked.round),
             rail: U16::new(asked.rail),
             zero: [0; 2],
@@ -780,7 +785,8 @@ mod tests {
             let stream = Frame::Stream { envelope, length: short, stream: sender };
             prop_assert_eq!(decode(header.as_bytes(), 0), Ok(stream));
             let (round, rail) = (envelope.seq, envelope.cid);
-            let asked = Asked { sender, receiver, offset, length, want, round, rail };
+            let unread = envelope.ready;
+            let asked = Asked { sender, receiver, offset, length, want, round, rail, unread };
             let dance = Dance { sender, receiver, round };
             prop_assert_eq!(decode(Grant::new(kinds::RNDVRESTARTACK, asked).as_bytes(), 0), Ok(Frame::RestartAck(asked)));
             let header = Restart::new(kinds::RNDVRESTARTNOTIFY, dance);

@@ -386,7 +386,7 @@ impl Btl for MemBtl {
         Ok(())
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    fn register_source(&mut self, _: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         self.register(Registered::Source(region.clone()))
     }
 

@@ -14,7 +14,7 @@ struct Victim {
 }
 
 impl Victim {
-    fn start(test: &str, way: &str, key: RemoteKey, round: u32) -> Victim {
+    fn start(test: &str, way: &str, round: u32) -> Victim {
         let name = format!("iw-ofi-{}-{way}-{round}", std::process::id());
         let place = std::env::temp_dir().join(name);
         let program = std::env::current_exe().expect("this test binary");
@@ -22,7 +22,6 @@ impl Victim {
             .args([&format!("killed::{test}"), "--exact", "--nocapture"])
             .env(PLACE, &place)
             .env("IRONWEAVE_OFI_WAY", way)
-            .env("IRONWEAVE_OFI_KEY", hex(key.as_bytes()))
             .env("IRONWEAVE_OFI_JOB", std::process::id().to_string())
             .stdout(Stdio::null())
             .spawn()
@@ -30,13 +29,10 @@ impl Victim {
         Victim { process, place }
     }
 
-    /// Its address and the key of its memory, when it has told.
-    fn told(&self) -> Option<(Address, RemoteKey)> {
+    /// Its address, when it has told.
+    fn told(&self) -> Option<Address> {
         let text = std::fs::read_to_string(&self.place).ok()?;
-        let mut words = text.split_whitespace().map(unhex);
-        let (address, key) = (words.next()?, words.next()?);
-        let address = Address { component: "ofi".into(), rail: 0, bytes: address };
-        Some((address, RemoteKey::new(&key)?))
+        Some(Address { component: "ofi".into(), rail: 0, bytes: unhex(&text) })
     }
 }
 
@@ -57,26 +53,41 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|i| digits(2 * i)).collect()
 }
 
+/// Lends memory to the peer, and sends it the key.
+fn lend(node: &mut Node, peer: Peer, source: &OwnedBuffer) -> RemoteKey {
+    // SAFETY: callers keep the buffer until the key is deregistered, or the process ends.
+    let key = node.btl.register_source(peer, &unsafe { source.send_region() }).expect("memory");
+    node.btl.send_short(peer, b"key", key.as_bytes()).expect("room for one frame");
+    key
+}
+
+/// The key that the peer has sent.
+fn lent(node: &Node) -> Option<RemoteKey> {
+    node.seen.frames.first().and_then(|frame| RemoteKey::new(frame))
+}
+
 /// The child: lends memory, and reads the parent's over and over, until it is killed.
 fn be_killed(place: &Path) -> ! {
     let variable = |name: &str| std::env::var(name).expect("set by the parent");
     let (name, job) = (variable("IRONWEAVE_OFI_WAY"), variable("IRONWEAVE_OFI_JOB"));
-    let theirs = RemoteKey::new(&unhex(&variable("IRONWEAVE_OFI_KEY"))).expect("a key");
     let way = WAYS.into_iter().find(|way| way.0 == name).expect("one of ours");
     let open = |config: &mut OfiConfig| config.job = format!("faults-{job}");
     let mut node = Node::open_with("killed", way, 1, open).expect("the parent has one too");
     let (source, target) = (OwnedBuffer::from(vec![0xA5; LONG]), OwnedBuffer::zeroed(LONG));
-    // SAFETY: the buffer lives as long as the process.
-    let key = node.btl.register_source(&unsafe { source.send_region() }).expect("memory");
     let unfinished = place.with_extension("new");
-    let text = format!("{} {}", hex(&node.btl.address().bytes), hex(key.as_bytes()));
-    std::fs::write(&unfinished, text)
+    std::fs::write(&unfinished, hex(&node.btl.address().bytes))
         .and_then(|()| std::fs::rename(&unfinished, place))
         .expect("a file");
-    let (start, mut begun) = (Instant::now(), 0);
+    let (start, mut begun, mut has_lent) = (Instant::now(), 0, false);
     while start.elapsed() < WATCHDOG {
         node.turn();
-        if node.btl.state(Peer(0)) == EndpointState::Up && node.seen.rma.len() == begun {
+        if node.btl.state(Peer(0)) != EndpointState::Up {
+            continue;
+        }
+        if !std::mem::replace(&mut has_lent, true) {
+            lend(&mut node, Peer(0), &source);
+        }
+        if let (Some(theirs), true) = (lent(&node), node.seen.rma.len() == begun) {
             begun += 1;
             node.read(Peer(0), theirs, &target);
         }
@@ -91,25 +102,30 @@ fn a_peer_killed_in_the_middle_of_reads_leaves_the_buffer_alone() {
         be_killed(Path::new(&place));
     }
     each(test, |way| {
-        let source = OwnedBuffer::from(vec![0x5A; LONG]);
-        let mut target = OwnedBuffer::zeroed(LONG);
         let Some(mut node) = Node::open(test, way, 0) else { return };
         if !node.btl.caps().get {
             return; // nothing is read over it
         }
         let mut cut = 0;
         for round in 0..4 {
-            // SAFETY: `source` is kept until it is deregistered.
-            let key = node.btl.register_source(&unsafe { source.send_region() }).expect("memory");
-            let mut victim = Victim::start(test, way.0, key, round);
+            // They are gone before the rail is.
+            let source = OwnedBuffer::from(vec![0x5A; LONG]);
+            let mut target = OwnedBuffer::zeroed(LONG);
+            let mut victim = Victim::start(test, way.0, round);
             until("the child to open its rail", || victim.told().is_some());
-            let (address, theirs) = victim.told().expect("just seen");
+            let address = victim.told().expect("just seen");
             node.seen = Record::default();
             node.btl.connect(Peer(1), &address).expect("the address is reachable");
             until("the child to be up", || {
                 node.turn();
                 node.seen.up == 1
             });
+            let key = lend(&mut node, Peer(1), &source);
+            until("the child's key", || {
+                node.turn();
+                lent(&node).is_some()
+            });
+            let theirs = lent(&node).expect("just seen");
             // Whole reads first, so that each side knows the other's lane.
             for whole in 1..=2 {
                 node.read(Peer(1), theirs, &target);
@@ -143,6 +159,7 @@ fn a_peer_killed_in_the_middle_of_reads_leaves_the_buffer_alone() {
             }
             target.as_mut_slice().fill(0x11);
             node.btl.deregister(&key);
+            drop(source);
             let end = Instant::now() + Duration::from_millis(30);
             while Instant::now() < end {
                 node.turn();

@@ -11,7 +11,7 @@ fn a_rail_is_dropped_with_everything_under_way() {
         let source = OwnedBuffer::from(vec![0x5A; LONG]);
         let mut target = OwnedBuffer::zeroed(LONG);
         // SAFETY: `source` is kept until after the rail that lends it is dropped.
-        let key = pair.b.btl.register_source(&unsafe { source.send_region() }).ok();
+        let key = pair.b.btl.register_source(Peer(0), &unsafe { source.send_region() }).ok();
         if let Some(remote) = key {
             // SAFETY: `target` is looked at after the rail that writes it is dropped only.
             let kind = RmaKind::Get(unsafe { target.recv_region() });

@@ -9,28 +9,34 @@ fn a_read_that_is_cut_off_leaves_the_buffer_alone() {
     each(test, |way| {
         let mut cut = 0;
         for moment in 0..12_u32 {
-            // They outlive the pair: an answer under way may be read out of the source until the endpoint is closed.
-            let source = OwnedBuffer::from(vec![0x5A; LONG]);
-            let mut target = OwnedBuffer::zeroed(LONG);
             let Some(mut pair) = Pair::open(test, way) else { return };
             if !pair.a.btl.caps().get {
                 return; // nothing is read over it
             }
+            // They are gone before the pair is.
+            let source = OwnedBuffer::from(vec![0x5A; LONG]);
+            let mut target = OwnedBuffer::zeroed(LONG);
             // SAFETY: `source` is kept until it is deregistered.
-            let key = pair.b.btl.register_source(&unsafe { source.send_region() }).expect("memory");
+            let key = pair
+                .b
+                .btl
+                .register_source(Peer(0), &unsafe { source.send_region() })
+                .expect("memory");
             // SAFETY: `target` is looked at after the read came back only.
             let kind = RmaKind::Get(unsafe { target.recv_region() });
             let (peer, token) = (Peer(1), Token(1));
             let read = RmaDescriptor { peer, kind, remote: key, remote_offset: 0, token };
             pair.a.btl.rma(read).map_err(|(refused, _)| refused).expect("room for one read");
-            // A few turns more each time: before the request is out, in the middle, or after the end.
+            until("a lane", || {
+                pair.turn();
+                let mut state = String::new();
+                pair.a.btl.dump(&mut state).expect("a string takes everything");
+                state.contains("1 lanes, 1 joined")
+            });
+            // A few turns more each time: before much is there, in the middle, or after the end.
             for _ in 0..moment * 3 {
                 pair.turn();
             }
-            let mut state = String::new();
-            pair.a.btl.dump(&mut state).expect("a string takes everything");
-            let lanes = if way.2 == "tcp" { "1 lanes" } else { "0 lanes" };
-            assert!(state.contains(lanes), "{}: {state}", way.0);
             pair.a.btl.invalidate(Peer(1), Residue::Discard, &mut pair.a.seen);
             until("the end", || {
                 pair.turn();
@@ -61,16 +67,16 @@ fn reads_both_ways_are_cut_off_together() {
     each(test, |way| {
         let mut cut = 0;
         for moment in 0..10_u32 {
-            let source = OwnedBuffer::from(vec![0x5A; LONG]);
-            let mut targets = [OwnedBuffer::zeroed(LONG), OwnedBuffer::zeroed(LONG)];
             let Some(mut pair) = Pair::open(test, way) else { return };
             if !pair.a.btl.caps().get {
                 return; // nothing is read over it
             }
+            let source = OwnedBuffer::from(vec![0x5A; LONG]);
+            let mut targets = [OwnedBuffer::zeroed(LONG), OwnedBuffer::zeroed(LONG)];
             // SAFETY: `source` is kept until both keys are deregistered.
             let region = unsafe { source.send_region() };
-            let keys = [&mut pair.a, &mut pair.b]
-                .map(|node| node.btl.register_source(&region).expect("memory"));
+            let keys = [(&mut pair.a, Peer(1)), (&mut pair.b, Peer(0))]
+                .map(|(node, peer)| node.btl.register_source(peer, &region).expect("memory"));
             // The first reads make the lanes known to each other.
             for round in 0..2 {
                 pair.a.read(Peer(1), keys[1], &targets[0]);
@@ -80,7 +86,7 @@ fn reads_both_ways_are_cut_off_together() {
                     pair.a.seen.rma.len() > round && pair.b.seen.rma.len() > round
                 });
             }
-            let joined = if way.2 == "tcp" { "1 lanes, 1 joined" } else { "0 lanes, 0 joined" };
+            let joined = "1 lanes, 1 joined";
             for node in [&pair.a, &pair.b] {
                 let mut state = String::new();
                 node.btl.dump(&mut state).expect("a string takes everything");
@@ -113,6 +119,84 @@ fn reads_both_ways_are_cut_off_together() {
             assert!(untouched, "{}: written after it came back", way.0);
             pair.a.btl.deregister(&keys[0]);
             pair.b.btl.deregister(&keys[1]);
+        }
+        assert!(cut > 0, "{}: no read was cut off", way.0);
+    });
+}
+
+/// The owner takes memory back while it is read: from then on nobody looks at it (it is written over, and unmapped), and the read
+/// fails, or had all of it. So may what the owner itself was reading, over the same lanes. The connection lives on.
+#[test]
+fn a_source_that_is_taken_back_is_read_no_more() {
+    const LEN: usize = 32 << 20; // more than the sockets hold
+    let test = "a_source_that_is_taken_back_is_read_no_more";
+    each(test, |way| {
+        let mut cut = 0;
+        let Some(mut pair) = Pair::open(test, way) else { return };
+        if !pair.a.btl.caps().get {
+            return; // nothing is read over it
+        }
+        for moment in 0..12_u32 {
+            let mut source = OwnedBuffer::from(vec![0x5A; LEN]);
+            let others = OwnedBuffer::from(vec![0xA5; LONG]);
+            let targets = [OwnedBuffer::zeroed(LEN), OwnedBuffer::zeroed(LONG)];
+            // SAFETY: each is kept until it is deregistered.
+            let (lent, of_a) = unsafe { (source.send_region(), others.send_region()) };
+            let key = pair.b.btl.register_source(Peer(0), &lent).expect("memory");
+            let key_of_a = pair.a.btl.register_source(Peer(1), &of_a).expect("memory");
+            pair.a.seen = Record::default();
+            pair.b.seen = Record::default();
+            pair.a.read(Peer(1), key, &targets[0]);
+            pair.b.read(Peer(0), key_of_a, &targets[1]);
+            for _ in 0..moment * 3 {
+                pair.turn();
+            }
+            for _ in 0..moment * 20 {
+                pair.b.turn(); // the reader does not look: the answer stands where its socket is full
+            }
+            pair.b.btl.deregister(&key);
+            source.as_mut_slice().fill(0x11);
+            if moment % 2 == 1 {
+                drop(source);
+            }
+            until("both reads", || {
+                pair.turn();
+                pair.a.seen.rma.len() == 1 && pair.b.seen.rma.len() == 1
+            });
+            match &pair.a.seen.rma[0] {
+                Ok(()) => {
+                    let right = targets[0].as_slice().iter().all(|&byte| byte == 0x5A);
+                    assert!(right, "{}: read after it was taken back", way.0);
+                }
+                Err(fault) => {
+                    assert_eq!(fault.scope, Scope::Operation);
+                    cut += 1;
+                }
+            }
+            match &pair.b.seen.rma[0] {
+                Ok(()) => {
+                    let right = targets[1].as_slice().iter().all(|&byte| byte == 0xA5);
+                    assert!(right, "{}: a part", way.0);
+                }
+                Err(fault) => assert_eq!(fault.scope, Scope::Operation),
+            }
+            pair.a.btl.deregister(&key_of_a);
+            // SAFETY: as above.
+            let again = unsafe { others.send_region() };
+            let target = OwnedBuffer::zeroed(LONG);
+            let key = pair.b.btl.register_source(Peer(0), &again).expect("memory");
+            pair.a.read(Peer(1), key, &target);
+            until("a whole read", || {
+                pair.turn();
+                pair.a.seen.rma.len() == 2
+            });
+            assert_eq!(pair.a.seen.rma[1], Ok(()), "{}: after one was taken back", way.0);
+            assert!(target.as_slice().iter().all(|&byte| byte == 0xA5), "{}: a part", way.0);
+            pair.b.btl.retire(&key);
+            for node in [&pair.a, &pair.b] {
+                assert!(node.seen.faults.is_empty(), "{}: {:?}", way.0, node.seen.faults);
+                assert_eq!(node.seen.closed, 0, "{}: the connection lives on", way.0);
+            }
         }
         assert!(cut > 0, "{}: no read was cut off", way.0);
     });

@@ -369,11 +369,11 @@ impl<B: Btl> Btl for Chaos<B> {
         Ok(())
     }
 
-    fn register_source(&mut self, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         if self.caps().get && self.chance(self.plan.no_registration) {
             return Err(Refused::NoRoom);
         }
-        self.inner.register_source(region)
+        self.inner.register_source(peer, region)
     }
 
     fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
