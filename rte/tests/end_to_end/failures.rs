@@ -93,9 +93,13 @@ fn a_rank_killed_at_any_moment_holds_nobody_up() {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
         let outcome = job.outcome();
-        // Rank 0 killed after its finalize and before its exit is no failure, and its end is the job's.
-        let after_finalize = outcome.code() == Some(137) && outcome.out.len() == 16;
-        assert!(outcome.code() == Some(0) || after_finalize, "after {delay}: {outcome:?}");
+        // Seed 003, 17.5.2: after a failure the code is that of the lowest rank that exits after its finalize. Who is killed later
+        // than that is no failure ("MPI can only detect failure up to the point of MPI_FINALIZE"): the launcher tells of none, and
+        // the code is rank 0's, however it ended. All lines were written before.
+        let failed = outcome.err.contains("killed by signal 9; the job goes on");
+        let rank_0_later = !failed && outcome.code() == Some(137) && outcome.out.len() == 16;
+        assert!(outcome.code() == Some(0) || rank_0_later, "after {delay}: {outcome:?}");
+        assert!(failed || outcome.out.len() == 16, "after {delay}: {outcome:?}");
         for survivor_sees in 0..4 {
             let whole = outcome.count(&format!("blob {survivor_sees} whole"));
             let missing = outcome.count(&format!("blob {survivor_sees} missing"));
