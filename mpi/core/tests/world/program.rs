@@ -146,11 +146,13 @@ impl Plan {
     pub fn disaster(seed: u64, ranks: u32, moment: Moment, trouble: Trouble) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0xd15a << 32 ^ u64::from(ranks));
         let rail = if rng.random() { RailModel::silent() } else { RailModel::tcp() };
-        let creation = match rng.random_range(0..4) {
+        let creation = match rng.random_range(0..6) {
             0 => Op::Dup,
             1 => Op::DupMany(2),
             2 => Op::Create(2),
-            _ => Op::CreateGroup(3),
+            3 => Op::CreateGroup(3),
+            4 => Op::Split(5),
+            _ => Op::Inter,
         };
         let first = match moment {
             Moment::Creation => vec![creation],
