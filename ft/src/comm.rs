@@ -11,7 +11,7 @@ use crate::circulant::neighbours;
 use crate::group::Group;
 use crate::plane::{Contribution, Decided, Effect, Nanos, Outbox};
 use crate::set::RankSet;
-use crate::wire::{CommKey, Input, Message, Scope, Terms, Value, View};
+use crate::wire::{Brief, CommKey, Frame, Input, Message, Scope, Terms, Value, View};
 
 /// Agreements of one communicator that others may begin before this process has contributed.
 const AHEAD_MAX: usize = 1 << 10;
@@ -35,6 +35,8 @@ pub(crate) struct Comm {
     me: u32,
     dead: RankSet,
     view: View,
+    /// The one other living member, if messages between the two outlive their senders.
+    witness: Option<u32>,
     revoked: Option<Scope>,
     pub life: Life,
     /// It has ended, and is kept for the notice of its revocation.
@@ -62,23 +64,35 @@ pub(crate) enum Taken {
 }
 
 impl Comm {
-    pub fn new(key: CommKey, group: Group, me: u32) -> Self {
-        Comm {
+    pub fn new(key: CommKey, group: Group, me: u32, outlived: &RankSet) -> Self {
+        let mut comm = Comm {
             key,
             group,
             me,
             dead: RankSet::new(),
             view: View::default(),
+            witness: None,
             revoked: None,
             life: Life::Here,
             retained: false,
             started: 0,
             agreements: Vec::new(),
-        }
+        };
+        comm.witness = comm.look_for_witness(outlived);
+        comm
     }
 
     /// The one other living member, if messages between the two outlive their senders.
-    pub fn witness(&self, outlived: &RankSet) -> Option<u32> {
+    pub const fn witness(&self) -> Option<u32> {
+        self.witness
+    }
+
+    /// Messages to and from another process outlive their senders, too.
+    pub fn outlives(&mut self, outlived: &RankSet) {
+        self.witness = self.look_for_witness(outlived);
+    }
+
+    fn look_for_witness(&self, outlived: &RankSet) -> Option<u32> {
         if outlived.is_empty() || self.group.size() - self.dead.len() as u32 != 2 {
             return None;
         }
@@ -108,6 +122,7 @@ impl Comm {
             self.dead.insert(*rank);
             self.view.add(*rank);
         }
+        self.witness = self.look_for_witness(rules.outlived);
         if let (Some(scope), Some(told)) = (self.revoked, told) {
             // Who takes the place of a dead neighbour has not been told, at least not by this process.
             let message = Message::Revoke { key: self.key, scope };
@@ -119,8 +134,8 @@ impl Comm {
         let open: Vec<u64> =
             self.agreements.iter().filter(|one| one.is_open()).map(|one| one.seq).collect();
         for seq in open {
-            // A decision drops others, never this one.
-            self.on(seq, rules, out, |agreement, at, out| agreement.enter_view(at, out));
+            let at = self.find(seq).expect("a decision drops others, never this one");
+            self.on(at, rules, out, |agreement, at, out| agreement.enter_view(at, out));
         }
     }
 
@@ -149,11 +164,42 @@ impl Comm {
         self.contribute(seq, mine, rules, out);
     }
 
+    /// Begins an agreement that takes one message of the witness, where all that is usual: what to send. `None`: nothing was done.
+    pub fn agree_plainly(&mut self, seq: u64, flag: u64) -> Option<(u32, Frame)> {
+        let witness = self.witness.filter(|_| self.dead.is_empty())?;
+        if self.life != Life::Here
+            || seq < self.started
+            || !self.agreements.iter().all(Agreement::is_decided)
+        {
+            return None;
+        }
+        let frame = Brief::Gather(flag, true).encode(self.key, seq, 0)?;
+        self.started = seq + 1;
+        self.agreements.reserve_exact(1);
+        self.agreements.push(Agreement::begun(seq, flag));
+        Some((witness, frame))
+    }
+
+    /// The flag of the witness has come: decided, if that is what agreement `seq` waits for.
+    pub fn decide_plainly(&mut self, from: u32, seq: u64, flag: u64) -> Option<u64> {
+        if self.witness != Some(from) || !self.dead.is_empty() || self.life != Life::Here {
+            return None;
+        }
+        let (last, before) = self.agreements.split_last_mut()?;
+        if last.seq != seq || !before.iter().all(Agreement::is_decided) {
+            return None;
+        }
+        let flag = last.decide_plainly(flag)?;
+        // The other has decided all before this one, too, or it would not have said it in short.
+        self.agreements.drain(..self.agreements.len() - 1);
+        Some(flag)
+    }
+
     fn contribute(&mut self, seq: u64, mine: &Contribution, rules: Rules<'_>, out: &mut Outbox) {
         let ranks =
             mine.acknowledged.iter().filter_map(|process| self.group.rank_of(process)).collect();
-        self.open(seq);
-        self.on(seq, rules, out, |agreement, at, out| {
+        let at = self.open(seq);
+        self.on(at, rules, out, |agreement, at, out| {
             agreement.contribute(mine.flag, mine.highest, ranks, at, out)
         });
     }
@@ -203,18 +249,22 @@ impl Comm {
             self.tell_closed(from, out);
             return Taken::Fine;
         }
-        if self.find(seq).is_err() {
-            if seq < self.started {
-                // Dropped, because all living members have decided it.
-                return Taken::Stale;
-            }
-            if self.agreements.iter().filter(|one| one.is_waiting()).count() >= AHEAD_MAX {
+        let at = match self.find(seq) {
+            Ok(at) => at,
+            // Dropped, because all living members have decided it.
+            Err(_) if seq < self.started => return Taken::Stale,
+            Err(_)
+                if self.agreements.iter().filter(|one| one.is_waiting()).count() >= AHEAD_MAX =>
+            {
                 return Taken::Malformed;
             }
-            self.open(seq);
-        }
-        let mut room = EARLY_MAX.saturating_sub(self.agreements.iter().map(Agreement::early).sum());
-        self.on(seq, rules, out, |agreement, at, out| {
+            Err(_) => self.open(seq),
+        };
+        let mut room = match self.agreements[at].is_open() && view == self.view {
+            true => 0, // taken at once
+            false => EARLY_MAX.saturating_sub(self.agreements.iter().map(Agreement::early).sum()),
+        };
+        self.on(at, rules, out, |agreement, at, out| {
             agreement.step(from, view, step, &mut room, at, out)
         })
     }
@@ -234,10 +284,8 @@ impl Comm {
         if !self.may_be_failed(&value.failed) {
             return Taken::Malformed;
         }
-        if self.find(seq).is_err() {
-            return Taken::Stale;
-        }
-        self.on(seq, rules, out, |agreement, at, out| agreement.decision(from, value, at, out))
+        let Ok(at) = self.find(seq) else { return Taken::Stale };
+        self.on(at, rules, out, |agreement, at, out| agreement.decision(from, value, at, out))
     }
 
     /// A member asks for the end of a communicator that has ended here.
@@ -255,12 +303,13 @@ impl Comm {
         self.agreements.binary_search_by_key(&seq, |agreement| agreement.seq)
     }
 
-    /// Makes room for agreement `seq` unless there is one.
-    fn open(&mut self, seq: u64) {
-        if let Err(at) = self.find(seq) {
+    /// Where agreement `seq` is, for which room is made unless there is one.
+    fn open(&mut self, seq: u64) -> usize {
+        self.find(seq).unwrap_or_else(|at| {
             self.agreements.reserve_exact(1);
             self.agreements.insert(at, Agreement::new(seq));
-        }
+            at
+        })
     }
 
     /// Below this number all agreements are decided here.
@@ -269,16 +318,16 @@ impl Comm {
         open.map_or(self.started, |agreement| agreement.seq)
     }
 
-    /// Lets agreement `seq`, which exists, do something, and follows up what came of it.
+    /// Lets an agreement do something, and follows up what came of it.
     fn on(
         &mut self,
-        seq: u64,
+        at: usize,
         rules: Rules<'_>,
         out: &mut Outbox,
         act: impl FnOnce(&mut Agreement, &Around, &mut Outbox) -> News,
     ) -> Taken {
+        let seq = self.agreements[at].seq;
         let done = self.done().min(seq);
-        let at = self.find(seq).expect("only agreements that exist are acted on");
         let around = Around {
             key: self.key,
             group: &self.group,
@@ -290,10 +339,12 @@ impl Comm {
             },
             view: self.view,
             done,
-            witnessed: self.witness(rules.outlived).is_some(),
+            witnessed: self.witness.is_some(),
         };
         let news = act(&mut self.agreements[at], &around, out);
-        if let Some(all_done) = news.all_done {
+        if let Some(all_done) = news.all_done
+            && self.agreements[0].seq < all_done
+        {
             self.agreements.retain(|one| one.seq >= all_done || one.is_open() || one.is_waiting());
         }
         if let Some(value) = news.decided {

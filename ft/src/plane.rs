@@ -9,7 +9,9 @@ use crate::comm::{Comm, Life, Rules, Taken, closed};
 use crate::group::Group;
 use crate::notices::Notices;
 use crate::set::RankSet;
-use crate::wire::{CommKey, FRAME_MAX, Frame, Message, Scope, message_max};
+use crate::wire::{
+    Brief, CommKey, FRAME_MAX, Frame, Input, Message, Scope, Terms, View, message_max,
+};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Nanoseconds since an origin that the owner chooses.
@@ -146,9 +148,13 @@ impl Outbox {
         }
     }
 
-    fn frame(&mut self, to: u32, bytes: Frame) {
+    fn count(&mut self, bytes: usize) {
         self.counters.frames += 1;
-        self.counters.bytes += bytes.len() as u64;
+        self.counters.bytes += bytes as u64;
+    }
+
+    pub fn frame(&mut self, to: u32, bytes: Frame) {
+        self.count(bytes.len());
         self.push(Effect::Send { to, bytes });
     }
 }
@@ -267,7 +273,7 @@ impl Plane {
             Err(at) => at,
         };
         self.out.now = now;
-        let mut comm = Comm::new(key, group, me);
+        let mut comm = Comm::new(key, group, me, &self.outlived);
         let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         comm.failed(self.notices.dead().as_slice(), rules, &mut self.out);
         self.comms.reserve_exact(1);
@@ -336,6 +342,7 @@ impl Plane {
     pub fn outlives_sender(&mut self, process: u32) {
         if self.config.fail_stop && process != self.me && process < self.size {
             self.outlived.insert(process);
+            self.comms.iter_mut().for_each(|comm| comm.outlives(&self.outlived));
         }
     }
 
@@ -349,7 +356,7 @@ impl Plane {
     /// The other living member, if there is one and a decision of the communicator rests on what it will receive of this process.
     #[must_use]
     pub fn witness(&self, key: CommKey) -> Option<u32> {
-        self.comms[self.find(key).ok()?].witness(&self.outlived)
+        self.comms[self.find(key).ok()?].witness()
     }
 
     /// Revokes a communicator (or interrupts its collectives) everywhere. `false` when it was before.
@@ -380,14 +387,50 @@ impl Plane {
         if self.fenced {
             return;
         }
-        // Acknowledged is known.
-        let (me, size) = (self.me, self.size);
-        let others =
-            contribution.acknowledged.iter().filter(|process| *process < size && *process != me);
-        let others: Vec<u32> = others.collect();
-        self.learn(&others, None);
+        if !contribution.acknowledged.is_empty() {
+            // Acknowledged is known.
+            let (me, size) = (self.me, self.size);
+            let others = contribution.acknowledged.iter();
+            let others: Vec<u32> =
+                others.filter(|process| *process < size && *process != me).collect();
+            self.learn(&others, None);
+        }
         let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         self.comms[at].agree(seq, &contribution, rules, &mut self.out);
+    }
+
+    /// [`agree`](Self::agree) of flags alone, where it is one exchange with a [`witness`](Self::witness), nobody has failed, and nothing
+    /// else is under way: whom to send what, which is no effect then. `None`: nothing was done. What comes from the witness is given to
+    /// [`receive_decisive`](Self::receive_decisive), or else to [`receive`](Self::receive), and the decision is an effect.
+    pub fn agree_plainly(&mut self, key: CommKey, seq: u64, flag: u64) -> Option<(u32, Frame)> {
+        if self.fenced || self.has_effects() {
+            return None;
+        }
+        let at = self.find(key).ok()?;
+        let sent = self.comms[at].agree_plainly(seq, flag)?;
+        self.out.count(sent.1.len());
+        Some(sent)
+    }
+
+    /// A frame from the witness of a communicator. When it decides agreement `seq`, which [`agree_plainly`](Self::agree_plainly) has begun: the flag, and
+    /// there is no effect. Otherwise as [`receive`](Self::receive).
+    pub fn receive_decisive(
+        &mut self,
+        from: u32,
+        bytes: &[u8],
+        (key, seq): (CommKey, u64),
+        now: Nanos,
+    ) -> Option<u64> {
+        if let Some((named, number, 0, Brief::Gather(flag, true))) = Brief::decode(bytes)
+            && (named, number) == (key, seq)
+            && !self.fenced
+            && let Ok(at) = self.find(key)
+            && let Some(flag) = self.comms[at].decide_plainly(from, seq, flag)
+        {
+            return Some(flag);
+        }
+        self.receive(from, bytes, now);
+        None
     }
 
     /// A frame from `from`.
@@ -400,6 +443,19 @@ impl Plane {
             self.out.counters.malformed += 1;
         } else if self.notices.dead().contains(from) {
             self.out.counters.excluded += 1;
+        } else if let Some((key, seq, slot, brief)) = Brief::decode(bytes)
+            && let Ok(at) = self.find(key)
+        {
+            let step = match brief {
+                Brief::Gather(flag, acknowledged) => {
+                    let terms = Terms { flag, acknowledged, ..Terms::NEUTRAL };
+                    Step::Gather { slot, done: seq, input: Input::Open(terms) }
+                }
+                Brief::Confirm => Step::Confirm { slot },
+            };
+            let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
+            let taken = self.comms[at].step(from, seq, View::default(), step, rules, &mut self.out);
+            self.took(at, taken);
         } else {
             match Message::decode(bytes, self.size) {
                 Some(Message::Piece { last, total, bytes }) => self.piece(from, last, total, bytes),
@@ -579,6 +635,11 @@ impl Plane {
             Message::Decision { seq, value, .. } => comm.decision(from, seq, value, rules, out),
             Message::Failed(_) | Message::Piece { .. } => Taken::Malformed,
         };
+        self.took(at, taken);
+    }
+
+    /// How a communicator took a message.
+    fn took(&mut self, at: usize, taken: Taken) {
         match taken {
             Taken::Fine => {}
             Taken::Stale => self.out.counters.stale += 1,

@@ -325,8 +325,26 @@ fn take_set(bytes: &[u8], bound: u32) -> Option<RankSet> {
 }
 
 impl Message<'_> {
+    /// The frame of a step that has a short form.
+    fn brief(&self) -> Option<Frame> {
+        match self {
+            Message::Gather { key, seq, view, slot, done, input: Input::Open(terms) }
+                if *view == View::default() && done == seq && terms.highest == 0 =>
+            {
+                Brief::Gather(terms.flag, terms.acknowledged).encode(*key, *seq, *slot)
+            }
+            Message::Confirm { key, seq, view, slot } if *view == View::default() => {
+                Brief::Confirm.encode(*key, *seq, *slot)
+            }
+            _ => None,
+        }
+    }
+
     /// The bytes of this message, in one frame even if it is longer than [`FRAME_MAX`].
     pub fn encode(&self) -> Frame {
+        if let Some(frame) = self.brief() {
+            return frame;
+        }
         let mut frame = Frame::new();
         let step = |kind, bits, slot, key: &CommKey, seq, view: &View, lock| WireStep {
             kind,
@@ -354,17 +372,6 @@ impl Message<'_> {
                     epoch: U16::new(key.epoch),
                 };
                 frame.extend_from_slice(head.as_bytes());
-            }
-            Message::Gather { key, seq, view, slot, done, input: Input::Open(terms) }
-                if is_brief(*seq, view) && done == seq && terms.highest == 0 =>
-            {
-                let bits = u8::from(terms.acknowledged);
-                let head = WireBrief::new(BRIEF, bits, *slot, *key, *seq);
-                let gathered = WireBriefGathered { head, flag: U64::new(terms.flag) };
-                frame.extend_from_slice(gathered.as_bytes());
-            }
-            Message::Confirm { key, seq, view, slot } if is_brief(*seq, view) => {
-                frame.extend_from_slice(WireBrief::new(BRIEFLY, 0, *slot, *key, *seq).as_bytes());
             }
             Message::Gather { key, seq, view, slot, done, input } => {
                 let (terms, bits, lock, failed) = match input {
@@ -480,21 +487,16 @@ impl Message<'_> {
                 let value = Value { terms, failed: take_set(set, bound)? };
                 Some(Message::Decision { key, seq: head.seq.get(), value })
             }
-            BRIEF => {
-                let WireBriefGathered { head, flag } =
-                    WireBriefGathered::ref_from_bytes(bytes).ok()?;
-                (head.bits & !ACKNOWLEDGED == 0).then_some(())?;
-                let acknowledged = head.bits & ACKNOWLEDGED != 0;
-                let input = Input::Open(Terms { flag: flag.get(), acknowledged, ..Terms::NEUTRAL });
-                let (key, seq) = head.names()?;
+            BRIEF | BRIEFLY => {
+                let (key, seq, slot, step) = Brief::decode(bytes)?;
                 let view = View::default();
-                Some(Message::Gather { key, seq, view, slot: head.slot, done: seq, input })
-            }
-            BRIEFLY => {
-                let head = WireBrief::ref_from_bytes(bytes).ok()?;
-                (head.bits == 0).then_some(())?;
-                let (key, seq) = head.names()?;
-                Some(Message::Confirm { key, seq, view: View::default(), slot: head.slot })
+                Some(match step {
+                    Brief::Gather(flag, acknowledged) => {
+                        let input = Input::Open(Terms { flag, acknowledged, ..Terms::NEUTRAL });
+                        Message::Gather { key, seq, view, slot, done: seq, input }
+                    }
+                    Brief::Confirm => Message::Confirm { key, seq, view, slot },
+                })
             }
             PIECE => {
                 let (head, bytes) = WirePiece::ref_from_prefix(bytes).ok()?;
@@ -506,9 +508,59 @@ impl Message<'_> {
     }
 }
 
-/// Whether a step has a short form.
-fn is_brief(seq: u64, view: &View) -> bool {
-    *view == View::default() && seq <= u64::from(u32::MAX)
+/// A step of an agreement in its short form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Brief {
+    /// The first phase: the flag, and whether all have acknowledged.
+    Gather(u64, bool),
+    /// The second phase.
+    Confirm,
+}
+
+impl Brief {
+    /// The frame of such a step; `None` when its number is too high for it.
+    pub fn encode(self, key: CommKey, seq: u64, slot: u8) -> Option<Frame> {
+        if !is_brief(seq) {
+            return None;
+        }
+        Some(match self {
+            Brief::Gather(flag, acknowledged) => {
+                let head = WireBrief::new(BRIEF, u8::from(acknowledged), slot, key, seq);
+                let gathered = WireBriefGathered { head, flag: U64::new(flag) };
+                Frame::from_slice(gathered.as_bytes())
+            }
+            Brief::Confirm => {
+                Frame::from_slice(WireBrief::new(BRIEFLY, 0, slot, key, seq).as_bytes())
+            }
+        })
+    }
+
+    /// What a frame says, if it is a sound one of this form: the communicator, the agreement, the slot, and the step.
+    #[inline]
+    pub fn decode(bytes: &[u8]) -> Option<(CommKey, u64, u8, Brief)> {
+        match *bytes.first()? {
+            BRIEF => {
+                let WireBriefGathered { head, flag } =
+                    WireBriefGathered::ref_from_bytes(bytes).ok()?;
+                (head.bits & !ACKNOWLEDGED == 0).then_some(())?;
+                let (key, seq) = head.names()?;
+                let step = Brief::Gather(flag.get(), head.bits & ACKNOWLEDGED != 0);
+                Some((key, seq, head.slot, step))
+            }
+            BRIEFLY => {
+                let head = WireBrief::ref_from_bytes(bytes).ok()?;
+                (head.bits == 0).then_some(())?;
+                let (key, seq) = head.names()?;
+                Some((key, seq, head.slot, Brief::Confirm))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the number of an agreement fits into a short form.
+fn is_brief(seq: u64) -> bool {
+    seq <= u64::from(u32::MAX)
 }
 
 impl WireBrief {

@@ -179,6 +179,7 @@ fn agreement(size: u32, fan: u32) -> Setting {
         mute: true,
         purge: false,
         outlive: false,
+        plain: false,
         hashed: true,
     }
 }
@@ -194,6 +195,7 @@ fn revocation(size: u32, revokers: &[u32]) -> Setting {
         mute: false,
         purge: false,
         outlive: false,
+        plain: false,
         hashed: true,
     }
 }
@@ -246,6 +248,14 @@ fn agreement_of_two_whose_messages_outlive_them() {
     part("agreement", free(2), 1, Reduce::Nothing, usize::MAX);
     part("three agreements", three(free(2)), 1, Reduce::Nothing, usize::MAX);
     part("three agreements with notices", three(notices(2)), 1, Reduce::Nothing, usize::MAX);
+    for (name, setting) in
+        [("three agreements", free(2)), ("three agreements with notices", notices(2))]
+    {
+        let setting = Setting { plain: true, ..three(setting) };
+        part(&format!("{name} of flags alone"), setting, 1, Reduce::Nothing, usize::MAX);
+    }
+    let plain = Setting { plain: true, agreements: 2, ..notices(3) };
+    part("two agreements with notices of flags alone", plain, 2, Reduce::Hidden, 100_000);
     part("agreement", free(3), 2, Reduce::Nothing, 100_000);
     part("agreement with notices", notices(3), 2, Reduce::Nothing, 100_000);
     part("two agreements", Setting { agreements: 2, ..free(3) }, 2, Reduce::Hidden, 100_000);

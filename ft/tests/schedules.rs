@@ -28,6 +28,7 @@ fn run(seed: u64) -> Result<(), String> {
         mute: false,
         purge: false,
         outlive,
+        plain: random.random_ratio(1, 2),
         hashed: false,
     };
     let mut net = Net::new(setting.clone());

@@ -179,11 +179,11 @@ impl Engine {
     /// Begins an agreement for a caller that waits for it: it may be over at once.
     pub fn begin_agreement(&mut self, comm: CommHandle, flag: u64) -> Result<Agreeing> {
         self.unattended += 1;
-        let now = self.clock()();
-        if self.unattended >= UNATTENDED {
+        if self.unattended >= LONG_UNATTENDED {
             self.unattended = 0;
-            return Ok(Agreeing::Waits(self.core.iagree(comm, flag, now)?));
+            self.hear();
         }
+        let now = self.clock()();
         Ok(self.core.agree(comm, flag, self.looks, now)?)
     }
 

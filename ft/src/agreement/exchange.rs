@@ -41,6 +41,10 @@ impl Exchange<'_> {
     /// Steps along the ring of a slot; `None` if this view has no such slot.
     fn offset(&self, slot: u8) -> Option<u32> {
         let slot = u32::from(slot);
+        if slot < self.fan - 1 {
+            // The first round, which is all there is for small groups: without a division.
+            return (slot + 1 < self.members()).then_some(slot + 1);
+        }
         let (round, j) = (slot / (self.fan - 1), u64::from(slot % (self.fan - 1)) + 1);
         let offset = j * u64::from(self.fan).checked_pow(round)?;
         (slot < SLOTS_MAX && offset < u64::from(self.members())).then_some(offset as u32)
@@ -48,6 +52,9 @@ impl Exchange<'_> {
 
     /// First slot of a round, and how many it has.
     fn span(&self, round: u8) -> (u32, u32) {
+        if round == 0 {
+            return (0, (self.members() - 1).min(self.fan - 1));
+        }
         let first = u32::from(round) * (self.fan - 1);
         let Some(step) = u64::from(self.fan).checked_pow(u32::from(round)) else {
             return (first, 0);
@@ -91,9 +98,10 @@ impl Exchange<'_> {
     }
 }
 
-/// `index + offset` on a ring of `members`, without overflow.
+/// `index + offset` on a ring of `members`, both less than it or equal, without overflow.
 fn around(index: u32, offset: u32, members: u32) -> u32 {
-    ((u64::from(index) + u64::from(offset)) % u64::from(members)) as u32
+    let at = u64::from(index) + u64::from(offset);
+    if at < u64::from(members) { at as u32 } else { (at - u64::from(members)) as u32 }
 }
 
 #[cfg(test)]

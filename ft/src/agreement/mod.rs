@@ -36,7 +36,7 @@ pub(crate) mod exchange;
 
 use crate::plane::Outbox;
 use crate::set::RankSet;
-use crate::wire::{CommKey, Input, Message, Terms, Value, View};
+use crate::wire::{Brief, CommKey, Input, Message, Terms, Value, View};
 use exchange::Exchange;
 
 /// Number of the agreement that ends a communicator. Only its first phase takes place.
@@ -167,6 +167,47 @@ impl Agreement {
         matches!(self.state, State::Exchanging(_))
     }
 
+    /// Whether its value is known.
+    pub fn is_decided(&self) -> bool {
+        matches!(self.state, State::Decided(_))
+    }
+
+    /// An agreement to which this process has contributed a flag, nobody of whose view is dead, all before which are decided.
+    pub fn begun(seq: u64, flag: u64) -> Self {
+        let terms = Terms { flag, ..Terms::NEUTRAL };
+        let mine = Exchanging {
+            flag,
+            highest: 0,
+            acknowledged: RankSet::new(),
+            lock: None,
+            gathered: Input::Open(terms),
+            done: seq,
+            heard: [0; 2],
+            round: 0,
+            confirming: false,
+        };
+        Agreement { seq, state: State::Exchanging(mine), early: Vec::new() }
+    }
+
+    /// Decides with the flag of the one other member, if this is the first that is heard of it, and nobody is dead.
+    pub fn decide_plainly(&mut self, other: u64) -> Option<u64> {
+        let State::Exchanging(Exchanging {
+            gathered: Input::Open(terms @ Terms { acknowledged: true, .. }),
+            lock: None,
+            heard: [0, 0],
+            ..
+        }) = &self.state
+        else {
+            return None;
+        };
+        let terms = terms.join(Terms { flag: other, ..Terms::NEUTRAL });
+        if !self.early.is_empty() {
+            return None;
+        }
+        self.state = State::Decided(Value { terms, failed: RankSet::new() });
+        Some(terms.flag)
+    }
+
     /// Whether this process has not contributed.
     pub fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waiting)
@@ -223,6 +264,9 @@ impl Agreement {
             } else if view.count > at.view.count && !at.exchange.dead.contains(from) {
                 self.early.push(Early { from, view, step });
             }
+        }
+        if mine.heard == [0; 2] && mine.done == at.done && at.exchange.rounds() > 0 {
+            return News::default(); // nothing was early
         }
         self.advance(at, out)
     }
@@ -296,10 +340,11 @@ impl Agreement {
             if mine.round == rounds && !mine.confirming {
                 mine.confirming = true;
                 news.all_done = Some(mine.done);
-                let value = mine.lock(at);
+                let value = mine.settled(at);
                 if self.seq == CLOSE || rounds == 0 || at.witnessed {
                     return self.decide_complete(value, news, at, out);
                 }
+                mine.lock = Some((at.view.count, value));
                 mine.send_round(self.seq, at, out);
             }
             if mine.round == 2 * rounds {
@@ -347,29 +392,44 @@ impl Exchanging {
         self.heard[phase] |= 1 << slot;
         if let Step::Gather { done, input, .. } = step {
             self.done = self.done.min(done);
-            let mine = std::mem::replace(&mut self.gathered, Input::Open(Terms::NEUTRAL));
-            self.gathered = mine.join(input);
+            match (&mut self.gathered, input) {
+                (Input::Open(mine), Input::Open(terms)) => *mine = mine.join(terms),
+                (gathered, input) => {
+                    let mine = std::mem::replace(gathered, Input::Open(Terms::NEUTRAL));
+                    *gathered = mine.join(input);
+                }
+            }
         }
         true
     }
 
-    /// Locks what was gathered from all members of the view.
-    fn lock(&mut self, at: &Around) -> Value {
-        let value = match &self.gathered {
+    /// What was gathered from all members of the view.
+    fn settled(&self, at: &Around) -> Value {
+        match &self.gathered {
             // Everybody is in this view, so its dead are exactly those whom all of them know.
             Input::Open(terms) => Value { terms: *terms, failed: at.exchange.dead.clone() },
             Input::Locked { value, .. } => value.clone(),
-        };
-        self.lock = Some((at.view.count, value.clone()));
-        value
+        }
     }
 
     fn send_round(&self, seq: u64, at: &Around, out: &mut Outbox) {
         let rounds = at.exchange.rounds();
         let round = if self.confirming { self.round - rounds } else { self.round };
+        let brief = match (&self.gathered, self.confirming) {
+            _ if at.view.count > 0 => None,
+            (_, true) => Some(Brief::Confirm),
+            (Input::Open(terms), false) if self.done == seq && terms.highest == 0 => {
+                Some(Brief::Gather(terms.flag, terms.acknowledged))
+            }
+            _ => None,
+        };
         for slot in at.exchange.slots(round) {
             let target = at.exchange.target(slot).expect("a slot of the view has a target");
             let (key, view) = (at.key, at.view);
+            if let Some(frame) = brief.and_then(|brief| brief.encode(key, seq, slot)) {
+                out.frame(at.group.process(target), frame);
+                continue;
+            }
             let message = if self.confirming {
                 Message::Confirm { key, seq, view, slot }
             } else {

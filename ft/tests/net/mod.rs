@@ -54,6 +54,8 @@ pub struct Setting {
     pub purge: bool,
     /// Messages outlive their senders: a death loses nothing, and is told after what came from the dead.
     pub outlive: bool,
+    /// Agreements of flags alone, by the shortest way where there is one.
+    pub plain: bool,
     /// Keep hashes, for [`Net::fingerprint`].
     pub hashed: bool,
 }
@@ -71,7 +73,7 @@ impl Setting {
 }
 
 /// What a plane is told.
-type Act = Box<dyn FnOnce(&mut Plane)>;
+type Act = Box<dyn FnOnce(&mut Plane) -> Option<Effect>>;
 
 fn hash_of(value: &impl Hash) -> u64 {
     let mut state = DefaultHasher::new();
@@ -95,9 +97,18 @@ pub struct Net {
     returned: Vec<Option<Rc<(u32, Decided)>>>,
     /// How many agreements each has begun.
     begun: Vec<u8>,
+    /// Which each has begun by the shortest way, as bits.
+    plainly: Vec<u8>,
     /// Which each has returned from, as bits.
     ended: Vec<u8>,
     pub broken: Option<Rc<str>>,
+}
+
+fn told(dead: u32) -> Act {
+    Box::new(move |plane| {
+        plane.failed(dead, 0);
+        None
+    })
 }
 
 fn flag_of(process: u32, seq: u64) -> u64 {
@@ -129,6 +140,7 @@ impl Net {
             revokers: setting.revokers.iter().fold(0, |bits, process| bits | 1 << process),
             returned: vec![None; setting.agreements as usize],
             begun: vec![0; size as usize],
+            plainly: vec![0; size as usize],
             ended: vec![0; size as usize],
             broken: None,
             setting: Rc::new(setting),
@@ -227,7 +239,21 @@ impl Net {
                     self.channels[at] =
                         Some(Rc::new(Hashed { hash: self.setting.hash(&frames), value: frames }));
                 }
-                (to, Box::new(move |plane| plane.receive(from, &frame, 0)))
+                // What an agreement that was begun by the shortest way waits for is given to it.
+                let begun = u64::from(self.begun[to as usize]).checked_sub(1);
+                let seq = begun.filter(|seq| self.plainly[to as usize] & 1 << seq != 0);
+                let act = move |plane: &mut Plane| {
+                    let Some(seq) = seq else {
+                        plane.receive(from, &frame, 0);
+                        return None;
+                    };
+                    let flag = plane.receive_decisive(from, &frame, (KEY, seq), 0)?;
+                    let failed = RankSet::new();
+                    let decided =
+                        Decided { key: KEY, seq, flag, highest: 0, failed, acknowledged: true };
+                    Some(Effect::Decided(decided))
+                };
+                (to, Box::new(act))
             }
             Event::Crash(process, mut loss) => {
                 self.alive &= !(1 << process);
@@ -250,10 +276,10 @@ impl Net {
                 }
                 return true;
             }
-            Event::Detect(me, other) => (me, Box::new(move |plane| plane.failed(other, 0))),
+            Event::Detect(me, other) => (me, told(other)),
             Event::Accuse(other, me) => {
                 self.accused |= 1 << other;
-                (me, Box::new(move |plane| plane.failed(other, 0)))
+                (me, told(other))
             }
             Event::Contribute(me) => {
                 let seq = u64::from(self.begun[me as usize]);
@@ -261,9 +287,26 @@ impl Net {
                 // Odd ranks acknowledge what they know.
                 let acknowledged =
                     if me % 2 == 1 { self.plane(me).dead().clone() } else { RankSet::new() };
-                let mine =
-                    Contribution { flag: flag_of(me, seq), highest: u64::from(me), acknowledged };
-                (me, Box::new(move |plane| plane.agree(KEY, seq, mine, 0)))
+                let highest = if self.setting.plain { 0 } else { u64::from(me) };
+                let flag = flag_of(me, seq);
+                let mut plane = self.plane(me).clone();
+                if self.setting.plain
+                    && let Some((to, bytes)) = plane.agree_plainly(KEY, seq, flag)
+                {
+                    self.plainly[me as usize] |= 1 << seq;
+                    let act = move |plane: &mut Plane| {
+                        plane.agree_plainly(KEY, seq, flag);
+                        Some(Effect::Send { to, bytes })
+                    };
+                    (me, Box::new(act))
+                } else {
+                    let mine = Contribution { flag, highest, acknowledged };
+                    let act = move |plane: &mut Plane| {
+                        plane.agree(KEY, seq, mine, 0);
+                        None
+                    };
+                    (me, Box::new(act))
+                }
             }
             Event::Revoke(me) => {
                 self.revokers &= !(1 << me);
@@ -272,14 +315,18 @@ impl Net {
                     me,
                     Box::new(move |plane| {
                         plane.revoke(KEY, Scope::All, 0);
+                        None
                     }),
                 )
             }
         };
         let mut plane = self.planes[me as usize].value.clone();
-        act(&mut plane);
+        let at_once = act(&mut plane);
         plane.tick(0);
-        let mut seen = false;
+        let mut seen = at_once.is_some();
+        if let Some(effect) = at_once {
+            self.effect(me, effect);
+        }
         while let Some(effect) = plane.poll_effect() {
             seen |= !self.is_muted(&effect);
             if let Effect::Failed { processes, source } = &effect {
@@ -380,7 +427,7 @@ impl Net {
             self.break_law(format!("{process} lives and is in {decided:?}"));
         }
         let part = (0..self.size()).filter(|process| decided.flag & !flag_of(*process, seq) == 0);
-        if part.max().map(u64::from) != Some(decided.highest) {
+        if !self.setting.plain && part.max().map(u64::from) != Some(decided.highest) {
             self.break_law(format!("the highest of {decided:?}"));
         }
         // Everybody who is not in the failed set has contributed; nobody else's flag is in it.
@@ -460,7 +507,7 @@ impl Net {
         for channel in &self.channels {
             channel.as_ref().map_or(0, |one| one.hash).hash(&mut state);
         }
-        (self.outcome(), self.revokers, &self.begun).hash(&mut state);
+        (self.outcome(), self.revokers, &self.begun, &self.plainly).hash(&mut state);
         state.finish()
     }
 }

@@ -1,6 +1,7 @@
 //! Agreement of users (`MPIX_Comm_agree`, `MPIX_Comm_iagree`): works on revoked communicators and around failures.
 
 use crate::lane::Purpose;
+use crate::summons::SUMMONS;
 use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::{Btl, Peer};
@@ -112,31 +113,37 @@ impl<B: Btl> Core<B> {
         turns: u32,
         now: Nanos,
     ) -> Result<Agreeing, CoreError> {
-        let alone = self.comms.get(comm)?.recoveries.is_empty();
-        if !alone || self.restless || self.fenced || self.pml.has_control() {
+        let there = self.comms.get_mut(comm)?;
+        let usual = there.recoveries.is_empty() && there.acked == 0 && self.held.is_empty();
+        if !usual || self.restless || self.fenced || self.has_unsent() || self.pml.has_control() {
             return self.iagree(comm, flag, now).map(Agreeing::Waits);
         }
-        let agreement = self.begin_agreement(comm, flag, now)?;
-        // Until something else says that it is; if this goes on as a task, that does.
-        self.restless = false;
-        self.carry_out(now);
-        if !self.has_decided(agreement)
-            && let Some(witness) = self.plane.witness(agreement.0)
-        {
-            let (pml, plane) = (&mut self.pml, &mut self.plane);
-            let take = |bytes: &[u8]| plane.receive(witness, bytes, now);
-            if pml.take_control_soon(Peer(witness), turns, take) {
-                self.carry_out(now);
-            }
+        let there = self.comms.get_mut(comm)?;
+        let (key, seq) = (Purpose::Recover.key(there.key()), there.recoveries.next);
+        let Some((witness, frame)) = self.plane.agree_plainly(key, seq, flag) else {
+            return self.iagree(comm, flag, now).map(Agreeing::Waits);
+        };
+        there.recoveries.next += 1;
+        let (agreement, peer) = ((key, seq), Peer(witness));
+        self.send_control(peer, &frame);
+        let (mut decided, mut summons) = (None, None);
+        // It may be returned when what was sent is there to be received.
+        if self.pml.is_control_stored(peer) {
+            let plane = &mut self.plane;
+            self.pml.take_control_soon(peer, turns, |bytes| match bytes.first() {
+                Some(&SUMMONS) => summons = Some(bytes.to_vec()),
+                _ => decided = plane.receive_decisive(witness, bytes, agreement, now),
+            });
         }
-        self.restless |= self.has_unsent();
-        match self.decided_plainly(agreement) {
-            Some(flag) => Ok(Agreeing::Over(Output::Agreed { flag, failure: None })),
-            None => {
-                let state = State::Agreeing(agreement);
-                self.go_on_agreeing(comm, state, now).map(Agreeing::Waits)
-            }
+        if let Some(flag) = decided {
+            return Ok(Agreeing::Over(Output::Agreed { flag, failure: None }));
         }
+        self.awaited.push((agreement, None));
+        self.restless = true;
+        if let Some(frame) = summons {
+            self.on_summons(peer, &frame, now);
+        }
+        self.go_on_agreeing(comm, State::Agreeing(agreement), now).map(Agreeing::Waits)
     }
 
     fn go_on_agreeing(

@@ -23,7 +23,7 @@ impl<B: Btl> Core<B> {
                 Effect::Revoked(key, scope) => {
                     let Some(comm) = self.named(key) else { continue };
                     match scope {
-                        Scope::All => self.revoked(comm, now),
+                        Scope::All => self.revoked(comm),
                         Scope::Collectives => self.interrupt(comm, CoreError::Interrupted, now),
                     }
                 }
@@ -79,15 +79,6 @@ impl<B: Btl> Core<B> {
     pub(crate) fn has_decided(&self, agreement: (CommKey, u64)) -> bool {
         self.fenced
             || self.awaited.iter().all(|(which, decided)| *which != agreement || decided.is_some())
-    }
-
-    /// The flag of an agreement that is decided and found nobody dead: then it is over.
-    pub(crate) fn decided_plainly(&mut self, agreement: (CommKey, u64)) -> Option<u64> {
-        let at = self.awaited.iter().position(|(which, _)| *which == agreement)?;
-        let decision = self.awaited[at].1.as_ref().filter(|decision| decision.failed.is_empty());
-        let flag = decision?.flag;
-        self.awaited.swap_remove(at);
-        Some(flag)
     }
 
     /// The outcome of an agreement, once it is there. The failures that it tells of are known from now on.
