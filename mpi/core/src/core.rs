@@ -76,6 +76,8 @@ pub struct Core<B: Btl> {
     unsent: VecDeque<(Peer, Vec<u8>)>,
     wanted: BTreeSet<Peer>,
     pub(crate) freeing: Vec<CommHandle>,
+    /// Revoked, without a last say on creations yet.
+    pub(crate) closing: Vec<CommHandle>,
     /// There is something to do that no arriving message will tell of.
     pub(crate) restless: bool,
     /// There are collectives among the tasks: they go on by being looked at.
@@ -127,6 +129,7 @@ impl<B: Btl> Core<B> {
             unsent: VecDeque::new(),
             wanted: BTreeSet::new(),
             freeing: Vec::new(),
+            closing: Vec::new(),
             restless: false,
             stepping: false,
             fenced: false,
@@ -224,6 +227,7 @@ impl<B: Btl> Core<B> {
     pub(crate) fn attend(&mut self, now: Nanos) -> usize {
         let mut moved = 0;
         let mut more = true;
+        self.have_last_says(now);
         for _ in 0..ROUNDS {
             moved += self.take_controls(now);
             if self.plane.next_deadline().is_some_and(|deadline| deadline <= now) {
@@ -245,7 +249,7 @@ impl<B: Btl> Core<B> {
         self.stepping = self.tasks.are_some_collective();
         self.restless = more
             || !(self.tasks.are_quiet() && self.unsent.is_empty() && self.freeing.is_empty())
-            || !self.held.is_empty()
+            || !(self.held.is_empty() && self.closing.is_empty())
             || deadline.is_some_and(within(SOON));
         self.patience = PATIENCE;
         moved
@@ -396,9 +400,18 @@ impl<B: Btl> Core<B> {
         Ok(())
     }
 
+    fn have_last_says(&mut self, now: Nanos) {
+        while let Some(comm) = self.closing.pop() {
+            self.close_creations(comm, now);
+        }
+    }
+
     /// Ends communicators that were freed and are not needed any more.
     fn sweep(&mut self, now: Nanos) -> usize {
         let mut ended = 0;
+        if !self.freeing.is_empty() {
+            self.have_last_says(now);
+        }
         for comm in std::mem::take(&mut self.freeing) {
             let Ok(there) = self.comms.any(comm) else { continue };
             let busy = there.users > 0 || there.contexts().any(|id| self.pml.open_requests(id) > 0);

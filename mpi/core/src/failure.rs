@@ -5,9 +5,9 @@
 //! without a message of its own. A collective that ends for another reason (a link was given up) is interrupted by a notice.
 //!
 //! *Creations.* They end in an agreement, which waits for all living members; but who was interrupted may never call what
-//! another member waits in. So with the interruption every member has its last say at once: it contributes a refusal to the
-//! creation agreement that follows the last one it took part in. Nobody waits in vain, and because a creation needs
-//! everybody's consent, all members get the communicator or none does.
+//! another member waits in. So with the interruption every member has its last say at once (of a revocation: the next time
+//! that it moves anything on): it contributes a refusal to the creation agreement that follows the last one it took part in. Nobody
+//! waits in vain, and because a creation needs everybody's consent, all members get the communicator or none does.
 
 use crate::comm::Interruption;
 use crate::lane::Purpose;
@@ -117,12 +117,13 @@ impl<B: Btl> Core<B> {
     }
 
     /// The communicator is revoked, here or elsewhere.
-    pub(crate) fn revoked(&mut self, comm: CommHandle, now: Nanos) {
+    pub(crate) fn revoked(&mut self, comm: CommHandle) {
         let Ok(there) = self.comms.any_mut(comm) else { return };
         there.interruption = Interruption::Revoked;
         let contexts: Vec<_> = there.contexts().collect();
         contexts.into_iter().for_each(|id| self.pml.revoke_comm(id));
-        self.close_creations(comm, now);
+        // The last say on creations comes with the next call of `attend`, so that who waits hears of the revocation first.
+        self.closing.push(comm);
         self.restless = true;
     }
 
@@ -154,7 +155,7 @@ impl<B: Btl> Core<B> {
         if there.interruption != Interruption::Revoked {
             self.plane.revoke(there.key(), Scope::All, now);
             self.carry_out(now); // the notice first
-            self.revoked(comm, now);
+            self.revoked(comm);
             self.attend(now);
         }
         Ok(())
@@ -291,7 +292,10 @@ impl<B: Btl> Core<B> {
 
     pub(crate) fn acknowledged(&self, comm: CommHandle) -> Result<RankSet, CoreError> {
         let there = self.comms.any(comm)?;
-        Ok(there.failures[..there.acked].iter().copied().collect())
+        Ok(match there.acked {
+            0 => RankSet::new(),
+            acked => there.failures[..acked].iter().copied().collect(),
+        })
     }
 
     /// The members that are known to have failed.
