@@ -138,7 +138,10 @@ pub(crate) enum Fencing {
     Reader,
 }
 
-/// Memory whose contents say nothing to a reader of a dump.
+/// Memory whose contents say nothing to a reader of a dump. It starts a line, as what is streamed out of it does: where the
+/// allocator had put it elsewhere, packing crossed lines, and the loads that follow waited for it (64 KiB to a far reader took
+/// 7 to 9 instead of 5.5 µs, a window of 1 MiB went at 8 instead of 20 GB/s).
+#[repr(align(64))]
 struct Scratch([u8; SCRATCH]);
 
 impl fmt::Debug for Scratch {
