@@ -140,7 +140,7 @@ fn finish(name: &str, result: Result<u8, LaunchError>) -> ExitCode {
 
 /// This program under the name `mpiexec` or `mpirun`.
 fn mpiexec_job(arguments: impl Iterator<Item = OsString>) -> Result<u8, LaunchError> {
-    match mpiexec::parse(arguments).map_err(LaunchError)? {
+    match mpiexec::read(arguments).map_err(LaunchError)? {
         mpiexec::Ask::Print(text) => {
             print(&text);
             Ok(0)

@@ -4,7 +4,7 @@
 use crate::comm;
 use crate::prelude::*;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The first key of the user's: predefined ones are below.
 const FIRST: c_int = 0x1000;
@@ -43,11 +43,19 @@ pub struct Keyval {
     extra: usize,
 }
 
-/// Keys that users made, by number; those that were freed are gone from here, and live on with the attributes that have
-/// them.
-static KEYVALS: Mutex<Vec<Option<Arc<Keyval>>>> = Mutex::new(Vec::new());
+/// A key that a user made.
+#[derive(Debug)]
+enum Slot {
+    /// In use.
+    Made(Arc<Keyval>),
+    /// Freed: it is known for as long as attributes have it (§7.7.1).
+    Freed(Weak<Keyval>),
+}
 
-fn keyvals() -> MutexGuard<'static, Vec<Option<Arc<Keyval>>>> {
+/// Keys that users made, by number.
+static KEYVALS: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
+
+fn keyvals() -> MutexGuard<'static, Vec<Slot>> {
     KEYVALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -60,7 +68,10 @@ fn unknown(number: c_int) -> Fail {
 
 fn keyval(number: c_int, kind: Kind) -> Result<Arc<Keyval>> {
     let index = number.checked_sub(FIRST).and_then(|index| usize::try_from(index).ok());
-    let found = index.and_then(|index| keyvals().get(index).cloned().flatten());
+    let found = index.and_then(|index| match keyvals().get(index)? {
+        Slot::Made(key) => Some(Arc::clone(key)),
+        Slot::Freed(key) => key.upgrade(),
+    });
     found.filter(|key| key.kind == kind).ok_or_else(|| unknown(number))
 }
 
@@ -80,7 +91,7 @@ pub fn create(kind: Kind, copy: usize, delete: usize, extra: *mut c_void) -> c_i
     let mut keyvals = keyvals();
     let number = FIRST + keyvals.len() as c_int;
     let extra = extra.expose_provenance();
-    keyvals.push(Some(Arc::new(Keyval { kind, number, copy, delete, extra })));
+    keyvals.push(Slot::Made(Arc::new(Keyval { kind, number, copy, delete, extra })));
     number
 }
 
@@ -89,8 +100,8 @@ pub fn create(kind: Kind, copy: usize, delete: usize, extra: *mut c_void) -> c_i
 /// # Errors
 /// `MPI_ERR_KEYVAL`.
 pub fn free(kind: Kind, number: c_int) -> Result<()> {
-    keyval(number, kind)?;
-    keyvals()[(number - FIRST) as usize] = None;
+    let key = keyval(number, kind)?;
+    keyvals()[(number - FIRST) as usize] = Slot::Freed(Arc::downgrade(&key));
     Ok(())
 }
 

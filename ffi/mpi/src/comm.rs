@@ -6,6 +6,7 @@ use crate::attribute::Cache;
 use crate::errhandler::Handler;
 use crate::handle::Table;
 use crate::info::Pairs;
+use crate::partitioned::Numbers;
 use crate::prelude::*;
 use crate::request::Requests;
 use crate::topology::Topology;
@@ -41,6 +42,8 @@ pub struct State {
     pub attributes: Cache,
     /// The buffer that the user attached for buffered sends.
     pub attached: Option<Attached>,
+    /// Numbers of partitions that are sent over it.
+    pub partitions: Numbers,
     /// Hints (§7.4.4).
     pub info: Option<Arc<Pairs>>,
 }
@@ -67,6 +70,7 @@ impl Comm {
             name: name.to_owned(),
             attributes: Cache::default(),
             attached: None,
+            partitions: Numbers::default(),
             info: None,
         };
         Ok(Comm {

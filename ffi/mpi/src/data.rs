@@ -145,6 +145,10 @@ fn rare(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Result<Data> 
     if count < 0 {
         return Err(fail(MPI_ERR_COUNT, format!("count is {count}, which is negative")));
     }
+    if count == 0 && datatype == MPI_DATATYPE_NULL {
+        // Not in the standard, but programs do it where nothing is sent, and others let them.
+        return Ok(Data::Contiguous(buf.cast_mut().cast(), 0));
+    }
     present(buf, count, datatype)?;
     let there = datatype::committed(datatype)?;
     // Addresses may be absolute in derived ones: a null pointer is MPI_BOTTOM.

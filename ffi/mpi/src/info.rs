@@ -62,10 +62,11 @@ fn environment() -> Pairs {
     if !arguments.is_empty() {
         tell("argv", arguments.join(" "));
     }
-    if let Ok(world) = crate::comm::get(MPI_COMM_WORLD) {
-        tell("maxprocs", world.size.to_string());
-        tell("soft", world.size.to_string());
-    }
+    // The same before and after the world is there.
+    let started = || std::env::var("PMI_SIZE").ok()?.parse().ok();
+    let size = crate::comm::find(MPI_COMM_WORLD).map(|world| world.size).or_else(started);
+    tell("maxprocs", size.unwrap_or(1).to_string());
+    tell("soft", size.unwrap_or(1).to_string());
     tell("host", crate::environment::host());
     tell("arch", std::env::consts::ARCH.to_owned());
     if let Ok(directory) = std::env::current_dir() {

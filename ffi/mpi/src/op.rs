@@ -1,6 +1,7 @@
 //! Reduction operations: predefined ones on predefined types, and those of users (MPI 5.0, §6.9).
 
 use crate::data;
+use crate::datatype;
 use crate::handle::Table;
 use crate::prelude::*;
 use ironweave_coll::{Elements, Op, Reduction, Type};
@@ -144,6 +145,12 @@ pub fn combination(op: MPI_Op, datatype: MPI_Datatype) -> Result<Combination> {
     if let Some(ty) = known(datatype) {
         let reduction = Reduction::new(which, ty).map_err(|_| undefined(op, datatype))?;
         return Ok(Combination { reduction, whole: true });
+    }
+    // Chosen by precision and range: as the one with a name.
+    let alike = datatype::get(datatype)?.datatype.counts_as();
+    let alike = alike.map_or(datatype, |basic| MPI_Datatype(usize::from(basic.abi())));
+    if alike != datatype {
+        return combination(op, alike);
     }
     if let Some(ty) = logical(datatype)
         && matches!(which, Op::Land | Op::Lor | Op::Lxor)

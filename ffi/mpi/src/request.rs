@@ -475,6 +475,11 @@ impl Operation for Over {
     }
 }
 
+/// Whether the end of an operation was seen by [`peek`], and it stands there in its place.
+pub fn is_over(operation: &dyn std::any::Any) -> bool {
+    operation.is::<Over>()
+}
+
 /// Polls active requests that nobody else moves on.
 #[cold]
 pub fn attend(inside: &mut Inside) {

@@ -2,7 +2,9 @@
 //! counters.
 //!
 //! Control variables can be read, before initialization too; they are set where users set parameters, before the job starts.
-//! There are no events and no enumerations. Errors go back to the caller: no error handler is told.
+//! There are no events ([`events`]) and no enumerations. Errors go back to the caller: no error handler is told.
+
+mod events;
 
 use crate::error::give_string;
 use crate::handle::Table;
@@ -501,17 +503,4 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_T_event_get_num(num_events: *mut c_int) on tool {
-        check()?;
-        // SAFETY: the caller's result.
-        unsafe { put(num_events, 0) };
-        Ok(())
-    }
-
-    fn MPI_T_source_get_num(num_sources: *mut c_int) on tool {
-        check()?;
-        // SAFETY: the caller's result.
-        unsafe { put(num_sources, 0) };
-        Ok(())
-    }
 }

@@ -76,6 +76,18 @@ chapters! {
     tool_interface_2: "tool" on 2;
 }
 
+/// What others do not do, and cannot be compared.
+#[test]
+fn beyond_others_2() {
+    let program = compile("ours", &[]);
+    for btl in ["shm,self", "tcp,self"] {
+        let output = ours(&program, 2, &[("IRONWEAVE_BTL", btl)]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(" 0 wrong"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// A member dies in the middle.
 #[test]
 fn ulfm() {
@@ -206,7 +218,7 @@ fn every_function_has_a_test() {
         }
     }
     assert!(functions.len() > 500, "the list of functions was not understood: {functions:?}");
-    let more: [(&str, &[&str]); 3] = [("ulfm", &[]), ("fortran", &[]), ("abort", &[])];
+    let more = ["ulfm", "fortran", "abort", "ours"].map(|name| (name, &[][..]));
     let mut called = std::collections::HashSet::new();
     for &(name, flags) in PROGRAMS.iter().chain(&more) {
         let program = compile(name, &[flags, &["-lm"]].concat());

@@ -40,7 +40,7 @@ pub use place::Place;
 pub use plan::plan;
 pub use runner::{Poll, Runner};
 pub use schedule::{At, Invalid, Round, Schedule, Sizes, Space, Span, Step, Target};
-pub use tags::partitioned as partitioned_tag;
+pub use tags::{PARTITION_TAGS, partition as partition_tag, partitioned as partitioned_tag};
 
 /// The algorithms there are, by collective.
 pub mod algorithm {

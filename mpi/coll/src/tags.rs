@@ -6,7 +6,8 @@
 //!    -16                   all blocking collective calls of a communicator
 //!    -17 … -2^29 + 1       one for each other collective call of a communicator, in the order of calls, in a circle
 //!    -2^29 … -3·2^28 + 1   one for each persistent collective, in the order of initialisations, in a circle
-//!  -3·2^28 … -2^30 + 1     partitioned point-to-point messages, by the user's tag ([`partitioned`])
+//!  -3·2^28 … -7·2^27 + 1   partitioned operations that meet, by the user's tag ([`partitioned`])
+//!  -7·2^27 … -2^30 + 1     their partitions ([`partition`])
 //!    -2^30 and down        FT_TAG_MAX: resilient (agreement, shrink)
 //! ```
 //! All members of a communicator call its collectives, and initialise its persistent ones, in the same order (MPI 5.0
@@ -27,11 +28,23 @@ const FIRST_PERSISTENT: i32 = FT_TAG_MAX / 2;
 /// The first tag of partitioned messages.
 const FIRST_PARTITIONED: i32 = PARTITIONED_TAG_MAX;
 
-/// The tag of a partitioned message (MPI 5.0, chapter 4): partitioned operations match each other only. Tags of users that
-/// differ by a multiple of 2^28 - 1 share one.
+/// The first tag of partitions.
+const FIRST_PARTITION: i32 = (FIRST_PARTITIONED + FT_TAG_MAX) / 2;
+
+/// So many different tags of partitions there are.
+pub const PARTITION_TAGS: u32 = (FIRST_PARTITION - FT_TAG_MAX) as u32;
+
+/// The tag by which the two sides of a partitioned operation meet (MPI 5.0, chapter 4): partitioned operations match each other only.
+/// Tags of users that differ by a multiple of 2^27 share one.
 #[must_use]
 pub const fn partitioned(tag: i32) -> i32 {
-    FIRST_PARTITIONED - tag % (FIRST_PARTITIONED - FT_TAG_MAX)
+    FIRST_PARTITIONED - tag % (FIRST_PARTITIONED - FIRST_PARTITION)
+}
+
+/// The tag of a partition's message, by a number that the sender gave it, which goes in a circle of [`PARTITION_TAGS`].
+#[must_use]
+pub const fn partition(number: u32) -> i32 {
+    FIRST_PARTITION - (number % PARTITION_TAGS) as i32
 }
 
 /// Gives each operation of a communicator its tag.
@@ -91,7 +104,9 @@ mod tests {
         assert!(all.into_iter().all(ironweave_pml::ob1::is_collective));
         for tag in [0, 1, i32::MAX, -FIRST_PARTITIONED] {
             let tag = partitioned(tag);
-            assert!(FT_TAG_MAX < tag && !ironweave_pml::ob1::is_collective(tag), "{tag}");
+            assert!(FIRST_PARTITION < tag && !ironweave_pml::ob1::is_collective(tag), "{tag}");
         }
+        assert_eq!(partition(PARTITION_TAGS), FIRST_PARTITION);
+        assert_eq!(partition(PARTITION_TAGS - 1), FT_TAG_MAX + 1);
     }
 }

@@ -59,37 +59,65 @@ pub fn neighbors(dims: &[u32], periods: &[bool], rank: u32) -> Neighbors {
     Neighbors { sources: Arc::clone(&list), destinations: list, pairing: Pairing::Opposite }
 }
 
-/// Factors of `n` in so many dimensions, the largest first: with the smallest largest one, then the largest smallest one.
+/// Factors of `n` in so many dimensions, the largest first: as close to each other as can be, which is that the largest and the
+/// smallest differ least; of several such, those with the largest smallest one, and then the smaller ones in order.
 #[must_use]
 pub fn balanced(n: u32, dims: usize) -> Vec<u32> {
-    fn search(n: u32, left: usize, most: u32, chosen: &mut Vec<u32>, best: &mut Option<Vec<u32>>) {
-        let key = |dims: &Vec<u32>| (dims.first().copied(), Reverse(dims.last().copied()));
-        if left == 1 {
-            if n <= most {
-                chosen.push(n);
-                if best.as_ref().is_none_or(|best| key(chosen) < key(best)) {
-                    *best = Some(chosen.clone());
-                }
-                chosen.pop();
-            }
-            return;
-        }
-        for divisor in (1..=n.min(most)).rev().filter(|divisor| n.is_multiple_of(*divisor)) {
-            // What is left must fit into factors that are no larger.
-            if u64::from(divisor).saturating_pow(left as u32) < u64::from(n) {
-                break;
-            }
-            chosen.push(divisor);
-            search(n / divisor, left - 1, divisor, chosen, best);
-            chosen.pop();
-        }
-    }
     if dims == 0 {
         return Vec::new();
     }
-    let mut best = None;
-    search(n, dims, n, &mut Vec::with_capacity(dims), &mut best);
-    best.unwrap_or_default()
+    let mut factors = Factors { divisors: divisors(n), chosen: Vec::new(), best: None };
+    for first in 0..factors.divisors.len() {
+        factors.search(n, dims, first);
+    }
+    factors.best.unwrap_or_default()
+}
+
+/// All divisors, in order.
+fn divisors(n: u32) -> Vec<u32> {
+    let small = (1..=n).take_while(|d| u64::from(*d).pow(2) <= u64::from(n));
+    let small: Vec<u32> = small.filter(|d| n.is_multiple_of(*d)).collect();
+    let large = small.iter().rev().map(|d| n / d).filter(|d| u64::from(*d).pow(2) > u64::from(n));
+    small.iter().copied().chain(large).collect()
+}
+
+/// The search for balanced factors.
+struct Factors {
+    divisors: Vec<u32>,
+    chosen: Vec<u32>,
+    best: Option<Vec<u32>>,
+}
+
+/// How far the largest is from the smallest, and the smallest.
+fn spread(factors: &[u32]) -> (u32, Reverse<u32>) {
+    let (largest, smallest) = (factors[0], factors[factors.len() - 1]);
+    (largest - smallest, Reverse(smallest))
+}
+
+impl Factors {
+    /// `left` factors of `n`, the first of them the divisor number `at`, the others no larger.
+    fn search(&mut self, n: u32, left: usize, at: usize) {
+        let first = self.divisors[at];
+        let reaches = |factor: u32| u64::from(factor).saturating_pow(left as u32);
+        // The smallest that is no worse than the best: with it, or less, in all places that are left, it reaches too far.
+        let largest = self.chosen.first().copied().unwrap_or(first);
+        let least =
+            self.best.as_ref().map_or(1, |best| largest.saturating_sub(spread(best).0)).max(1);
+        let hopeless = first < least || reaches(least) > u64::from(n);
+        if !n.is_multiple_of(first) || reaches(first) < u64::from(n) || hopeless {
+            return;
+        }
+        self.chosen.push(first);
+        if left > 1 {
+            (0..=at).rev().for_each(|next| self.search(n / first, left - 1, next));
+        } else if first == n {
+            let key = |factors| (spread(factors), factors);
+            if self.best.as_deref().is_none_or(|best| key(&self.chosen) < key(best)) {
+                self.best = Some(self.chosen.clone());
+            }
+        }
+        self.chosen.pop();
+    }
 }
 
 #[cfg(test)]
@@ -120,7 +148,7 @@ mod tests {
 
     #[test]
     fn factors_are_close() {
-        let cases: [(u32, usize, &[u32]); 10] = [
+        let cases: [(u32, usize, &[u32]); 14] = [
             (6, 2, &[3, 2]),
             (7, 2, &[7, 1]),
             (12, 3, &[3, 2, 2]),
@@ -131,6 +159,10 @@ mod tests {
             (5, 1, &[5]),
             (5, 0, &[]),
             (1 << 20, 2, &[1024, 1024]),
+            (7488, 3, &[26, 18, 16]),
+            (5616, 4, &[13, 9, 8, 6]),
+            (884_736, 17, &[4, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]),
+            (2_147_483_647, 2, &[2_147_483_647, 1]),
         ];
         for (n, dims, want) in cases {
             assert_eq!(balanced(n, dims), want, "{n} in {dims}");

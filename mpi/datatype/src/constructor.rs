@@ -164,11 +164,7 @@ impl Constructor {
             }
             Constructor::F90Real { precision, range } => Ok(Map::of(real(*precision, *range)?)),
             Constructor::F90Complex { precision, range } => {
-                Ok(Map::of(match real(*precision, *range)? {
-                    Basic::Real4 => Basic::Complex8,
-                    Basic::Real8 => Basic::Complex16,
-                    _ => Basic::Complex32,
-                }))
+                Ok(Map::of(complex(*precision, *range)?))
             }
             Constructor::F90Integer { range } => Ok(Map::of(integer(*range)?)),
             Constructor::ValueIndex { value, index } => {
@@ -178,6 +174,16 @@ impl Constructor {
                 builder.push(index.map(), 1, 0, second)?;
                 Ok(builder.finish())
             }
+        }
+    }
+
+    /// The predefined type with a name that one chosen by precision and range is like.
+    pub(crate) fn chosen(&self) -> Option<Basic> {
+        match self {
+            Constructor::F90Real { precision, range } => real(*precision, *range).ok(),
+            Constructor::F90Complex { precision, range } => complex(*precision, *range).ok(),
+            Constructor::F90Integer { range } => integer(*range).ok(),
+            _ => None,
         }
     }
 
@@ -265,6 +271,15 @@ fn real(precision: i64, range: i64) -> Result<Basic, TypeError> {
     }
     let fits = KINDS.iter().find(|(_, precision, range)| p <= *precision && r <= *range);
     fits.map(|kind| kind.0).ok_or_else(|| wrong(Argument::Range, 0, r, "at most 4931"))
+}
+
+/// The complex type of such parts.
+fn complex(precision: i64, range: i64) -> Result<Basic, TypeError> {
+    Ok(match real(precision, range)? {
+        Basic::Real4 => Basic::Complex8,
+        Basic::Real8 => Basic::Complex16,
+        _ => Basic::Complex32,
+    })
 }
 
 /// The integer type of at least this many decimal digits.

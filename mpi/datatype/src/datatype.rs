@@ -90,6 +90,12 @@ impl Datatype {
         }
     }
 
+    /// The predefined datatype that reductions take it for: itself, or the one that precision and range have chosen (§19.1.9).
+    #[must_use]
+    pub fn counts_as(&self) -> Option<Basic> {
+        self.basic().or_else(|| self.0.constructor.chosen())
+    }
+
     /// Whether it is predefined and has a name.
     #[must_use]
     pub fn is_named(&self) -> bool {

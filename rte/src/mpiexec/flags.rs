@@ -95,7 +95,7 @@ pub static FLAGS: &[Flag] = &[
     flag(&["mca", "gmca"], &["NAME", "VALUE"], Parameter, "set a parameter (see `ironweave info`)"),
     flag(&["tag-output", "l", "prepend-rank"], &[], Tag, "begin each line of output with its rank"),
     flag(&["output", "outfile-pattern"], &["KIND"], TagKind, "tag: as --tag-output"),
-    flag(&["timeout"], &["SECONDS"], TimeLimit, "end the job after so long, with code 124"),
+    flag(&["timeout"], &["SECONDS"], TimeLimit, "end the job after so long, with code 124 (MPIEXEC_TIMEOUT in the environment too)"),
     flag(&["q", "quiet"], &[], Quiet, "do not say which flags have no effect"),
     flag(&["v", "V", "version"], &[], Version, "tell the version"),
     flag(&["h", "help"], &[], Help, "tell this"),

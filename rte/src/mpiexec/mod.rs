@@ -30,11 +30,29 @@ pub fn is_name(argument: &Path) -> bool {
     matches!(name.split('.').next(), Some("mpiexec" | "mpirun"))
 }
 
-/// Reads arguments, without the command's own name.
+/// Seconds until a job is ended that has no `--timeout`, as with MPICH's launcher.
+const TIME_LIMIT_VARIABLE: &str = "MPIEXEC_TIMEOUT";
+
+/// Reads arguments, without the command's own name, and what the environment says beside them.
 ///
 /// # Errors
 /// In words for the person who wrote them.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Ask, String> {
+pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Ask, String> {
+    let mut ask = parse(arguments)?;
+    if let (Ask::Run(options, _), Some(limit)) = (&mut ask, std::env::var_os(TIME_LIMIT_VARIABLE))
+        && options.time_limit.is_none()
+    {
+        let limit = limit.to_string_lossy();
+        let seconds = limit
+            .parse()
+            .map_err(|_| format!("{TIME_LIMIT_VARIABLE} is a number of seconds, not {limit:?}"))?;
+        options.time_limit = Some(Duration::from_secs(seconds));
+    }
+    Ok(ask)
+}
+
+/// Reads arguments.
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Ask, String> {
     let mut request = Request::default();
     let mut words = arguments.into_iter().peekable();
     loop {

@@ -34,6 +34,21 @@ fn a_job_whose_time_is_over_is_ended() {
 }
 
 #[test]
+fn the_environment_may_say_when_the_time_is_over() {
+    let program = env!("CARGO_BIN_EXE_ironweave");
+    let job = |limit: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", "exec -a mpiexec \"$0\" -n 1 sleep 1000", program]);
+        command.env("MPIEXEC_TIMEOUT", limit).output().expect("bash runs")
+    };
+    let ended = job("1");
+    assert_eq!(ended.status.code(), Some(124), "{ended:?}");
+    let wrong = job("soon");
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(said.contains("MPIEXEC_TIMEOUT is a number of seconds, not \"soon\""), "{said}");
+}
+
+#[test]
 fn what_others_know_is_said_and_does_not_stop_the_job() {
     let outcome =
         mpiexec(&["--mca", "pml", "ucx", "--map-by", "socket", "-np", "2", "echo", "hello"]);

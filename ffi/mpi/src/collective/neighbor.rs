@@ -39,7 +39,7 @@ pub unsafe fn allgatherv(there: &Comm, from: Uniform, into: Varying) -> Result<P
     // SAFETY: the caller's buffers and arrays.
     unsafe {
         let send = Side::sending(from.piece()?)?;
-        let recv = Side::several(into.pieces(indegree)?, has_holes(&neighbors))?;
+        let recv = Side::several_to_receive(into.pieces(indegree)?, has_holes(&neighbors))?;
         distinct(from.buf, into.buf, &send, &recv)?;
         let (len, blocks) = (send.len(), recv.blocks());
         Ok(Prepared::new(Call::NeighborAllgatherv { neighbors, len, blocks }, send, recv))
@@ -66,7 +66,7 @@ pub unsafe fn alltoallv(there: &Comm, from: Varying, into: Varying) -> Result<Pr
     // SAFETY: the caller's buffers and arrays.
     unsafe {
         let send = Side::several(from.pieces(outdegree)?, true)?;
-        let recv = Side::several(into.pieces(indegree)?, has_holes(&neighbors))?;
+        let recv = Side::several_to_receive(into.pieces(indegree)?, has_holes(&neighbors))?;
         distinct(from.buf, into.buf, &send, &recv)?;
         let (given, taken) = (send.blocks(), recv.blocks());
         let call = Call::NeighborAlltoallv { neighbors, send: given, recv: taken };

@@ -129,7 +129,7 @@ pub unsafe fn gatherv(there: &Comm, from: Uniform, into: Varying, rank: c_int) -
     unsafe {
         let send = if sends { Side::sending(from.piece()?)? } else { Side::nothing() };
         let recv = if is_root {
-            Side::several(into.pieces(there.peers())?, in_place)?
+            Side::several_to_receive(into.pieces(there.peers())?, in_place)?
         } else {
             Side::nothing()
         };
@@ -244,7 +244,7 @@ pub unsafe fn alltoallv(there: &Comm, from: Varying, into: Varying) -> Result<Pr
     let n = there.peers();
     // SAFETY: the caller's buffers and arrays.
     unsafe {
-        let recv = Side::several(into.pieces(n)?, in_place)?;
+        let recv = Side::several_to_receive(into.pieces(n)?, in_place)?;
         let send = if in_place { Side::nothing() } else { Side::several(from.pieces(n)?, true)? };
         distinct(from.buf, into.buf, &send, &recv)?;
         let call = Call::Alltoallv { send: send.blocks(), recv: recv.blocks(), in_place };

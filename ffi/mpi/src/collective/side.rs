@@ -48,6 +48,21 @@ impl Piece {
     }
 }
 
+/// Whether some of these addresses and lengths overlap.
+fn overlap(blocks: &[(usize, usize)]) -> bool {
+    let meet = |blocks: &[(usize, usize)]| {
+        let used = blocks.iter().filter(|(_, len)| *len > 0);
+        used.clone().zip(used.skip(1)).any(|(one, next)| next.0 < one.0.saturating_add(one.1))
+    };
+    // Mostly they are in order.
+    if !meet(blocks) {
+        return false;
+    }
+    let mut sorted = blocks.to_vec();
+    sorted.sort_unstable();
+    meet(&sorted)
+}
+
 /// The blocks of one side: mostly one piece of the user's memory.
 #[derive(Debug)]
 pub struct Side {
@@ -146,6 +161,24 @@ impl Side {
     /// # Safety
     /// As [`sending`](Side::sending), or [`receiving`](Side::receiving).
     pub unsafe fn several(pieces: Vec<Piece>, pack: bool) -> Result<Side> {
+        // SAFETY: this function's contract.
+        unsafe { Side::blocks_of(pieces, pack, false) }
+    }
+
+    /// Several blocks to receive; with `holds`, what is in them matters too. Blocks that overlap are an error of the program's, which
+    /// others do not see: here they land one after the other, in the order of ranks.
+    ///
+    /// # Errors
+    /// `MPI_ERR_TYPE`.
+    ///
+    /// # Safety
+    /// As [`receiving`](Side::receiving).
+    pub unsafe fn several_to_receive(pieces: Vec<Piece>, holds: bool) -> Result<Side> {
+        // SAFETY: this function's contract.
+        unsafe { Side::blocks_of(pieces, holds, true) }
+    }
+
+    unsafe fn blocks_of(pieces: Vec<Piece>, pack: bool, apart: bool) -> Result<Side> {
         let mut dense: Vec<(usize, usize)> = Vec::with_capacity(pieces.len());
         for piece in &pieces {
             let Some((offset, len)) = data::piece(piece.count, piece.datatype)? else {
@@ -153,6 +186,10 @@ impl Side {
                 return unsafe { Side::stage(pieces, pack) };
             };
             dense.push((piece.at.addr().wrapping_add_signed(offset), len));
+        }
+        if apart && overlap(&dense) {
+            // SAFETY: this function's contract.
+            return unsafe { Side::stage(pieces, pack) };
         }
         let used = || dense.iter().filter(|(_, len)| *len > 0);
         let start = used().map(|(start, _)| *start).min().unwrap_or(0);

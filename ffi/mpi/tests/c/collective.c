@@ -157,6 +157,29 @@ static void operations(void) {
   CLASS(MPI_Bcast(in, -1, MPI_INT, 0, MPI_COMM_WORLD), MPI_ERR_COUNT);
 }
 
+/* Datatypes chosen by precision and range are reduced like those with a name. */
+static void chosen(void) {
+  MPI_Datatype real, whole;
+  double out = rank + 0.5, sum = 0;
+  int mine = rank + 3, least = 0;
+  OK(MPI_Type_create_f90_real(12, 200, &real));
+  OK(MPI_Type_create_f90_integer(8, &whole));
+  OK(MPI_Allreduce(&out, &sum, 1, real, MPI_SUM, MPI_COMM_WORLD));
+  CHECK(sum == size * (size - 1) / 2 + 0.5 * size);
+  OK(MPI_Allreduce(&mine, &least, 1, whole, MPI_MIN, MPI_COMM_WORLD));
+  CHECK(least == 3);
+}
+
+/* Erroneous, and done: all receive into one place. */
+static void overlapping(void) {
+  COUNT counts[16];
+  DISPL zeros[16] = {0};
+  int out[2] = {7, 8}, in[2] = {0, 0};
+  for (int i = 0; i < size; i++) counts[i] = 2;
+  OK(MPI_Alltoallv(out, counts, zeros, MPI_INT, in, counts, zeros, MPI_INT, MPI_COMM_WORLD));
+  CHECK(in[0] == 7 && in[1] == 8);
+}
+
 static void between_groups(void) {
   MPI_Comm half, inter;
   int mine = rank < size / 2 ? 0 : 1, here, there, local, i;
@@ -186,6 +209,8 @@ int main(int argc, char **argv) {
   for (int form = 0; form < 3; form++) all(form);
   in_place();
   operations();
+  chosen();
+  overlapping();
   between_groups();
   return finish("collectives");
 }

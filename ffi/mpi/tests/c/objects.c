@@ -145,6 +145,13 @@ static void attributes(void) {
   OK(MPI_Comm_get_attr(dup, keyval, &found, &flag));
   CHECK(flag && found == spot + 1);
   OK(MPI_Comm_free(&dup));
+  /* a key that was freed is one for as long as attributes have it */
+  int freed = keyval;
+  OK(MPI_Comm_free_keyval(&freed));
+  CHECK(freed == MPI_KEYVAL_INVALID);
+  OK(MPI_Comm_get_attr(MPI_COMM_SELF, keyval, &found, &flag));
+  CHECK(flag && found == spot + 1);
+  OK(MPI_Comm_delete_attr(MPI_COMM_SELF, keyval));
 }
 
 static void infos(void) {
@@ -178,7 +185,7 @@ static void infos(void) {
 static void errors(void) {
   MPI_Errhandler mine, found;
   MPI_Comm dup;
-  int class, code, length, x = 0;
+  int class, code, length, n, x = 0;
   char text[MPI_MAX_ERROR_STRING];
   OK(MPI_Comm_dup(MPI_COMM_WORLD, &dup));
   OK(MPI_Comm_get_errhandler(dup, &found));
@@ -206,6 +213,12 @@ static void errors(void) {
   OK(MPI_Remove_error_string(code));
   OK(MPI_Remove_error_code(code));
   OK(MPI_Remove_error_class(class));
+  for (n = 0; n < 100000; n++) { /* takes no more and more time */
+    MPI_Add_error_class(&class);
+    MPI_Add_error_code(class, &code);
+    MPI_Remove_error_code(code);
+    MPI_Remove_error_class(class);
+  }
 }
 
 int main(int argc, char **argv) {

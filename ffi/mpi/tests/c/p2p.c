@@ -197,6 +197,15 @@ static void full(int other) {
   CHECK(detached == room && length == ROOM);
 }
 
+/* Where nothing is sent, no datatype is missed. */
+static void nothing(void) {
+  MPI_Status status;
+  MPI_Request request;
+  OK(MPI_Irecv(NULL, 0, MPI_DATATYPE_NULL, MPI_PROC_NULL, 10, MPI_COMM_WORLD, &request));
+  OK(MPI_Wait(&request, &status));
+  CHECK(status.MPI_SOURCE == MPI_PROC_NULL && status.MPI_TAG == MPI_ANY_TAG);
+}
+
 static void probes(int other) {
   int out[5] = {1, 2, 3, 4, 5}, in[5], flag = 0;
   COUNT count;
@@ -315,6 +324,7 @@ int main(int argc, char **argv) {
     rest(1 - rank);
     buffers(1 - rank);
     full(1 - rank);
+    nothing();
   }
   return finish("point-to-point");
 }

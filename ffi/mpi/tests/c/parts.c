@@ -78,6 +78,32 @@ static void shapes(void) {
   }
 }
 
+/* Both sides meet in the order of their initializations, whatever the order of starts. */
+static void order(void) {
+  enum { ALL = 3, PARTS = 4, COUNT = 1000 };
+  static int data[ALL][PARTS * COUNT];
+  MPI_Request requests[ALL];
+  int starts[ALL] = {2, 0, 1};
+  if (rank > 1) return;
+  for (int i = 0; i < ALL; i++) {
+    if (rank == 0) OK(MPI_Psend_init(data[i], PARTS, COUNT, MPI_INT, 1, 6, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[i]));
+    else OK(MPI_Precv_init(data[i], PARTS, COUNT, MPI_INT, 0, 6, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[i]));
+  }
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < ALL; i++) {
+      int at = rank == 0 ? starts[i] : i;
+      OK(MPI_Start(&requests[at]));
+      if (rank == 1) continue;
+      for (int k = 0; k < PARTS * COUNT; k++) data[at][k] = 100 * at + round;
+      OK(MPI_Pready_range(0, PARTS - 1, requests[at]));
+    }
+    OK(MPI_Waitall(ALL, requests, MPI_STATUSES_IGNORE));
+    for (int i = 0; i < ALL && rank == 1; i++)
+      for (int k = 0; k < PARTS * COUNT; k += 999) CHECK(data[i][k] == 100 * i + round);
+  }
+  for (int i = 0; i < ALL; i++) OK(MPI_Request_free(&requests[i]));
+}
+
 static void sessions(void) {
   MPI_Session session;
   MPI_Group group;
@@ -157,6 +183,7 @@ int main(int argc, char **argv) {
   checks = 0;
   partitioned();
   shapes();
+  order();
   sessions();
   generalized();
   checks = 0; /* how many variables there are differs */

@@ -1,0 +1,74 @@
+/* What others do not do, and cannot be compared: parts that travel one by one (chapter 4; others send all of them when the last one is
+   ready), and handles that are none (chapter 15; others believe them). */
+#include "check.h"
+
+/* A part arrives when it is ready, not when all are; a strided datatype; the receiver may be busy elsewhere meanwhile. */
+static void one_by_one(void) {
+  enum { PARTS = 4, COUNT = 20000 };
+  static int out[2 * PARTS * COUNT], in[2 * PARTS * COUNT];
+  MPI_Request request;
+  MPI_Datatype spread;
+  int flag, token = 0;
+  if (rank > 1) return;
+  OK(MPI_Type_create_resized(MPI_INT, 0, 2 * sizeof(int), &spread));
+  OK(MPI_Type_commit(&spread));
+  for (int k = 0; k < 2 * PARTS * COUNT; k++) out[k] = k, in[k] = -1;
+  if (rank == 0) {
+    OK(MPI_Psend_init(out, PARTS, COUNT, spread, 1, 7, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+    OK(MPI_Start(&request));
+    for (int part = PARTS - 1; part >= 0; part--) {
+      OK(MPI_Pready(part, request));
+      if (part > 0) OK(MPI_Recv(&token, 1, MPI_INT, 1, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    }
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    OK(MPI_Send(&token, 1, MPI_INT, 1, 9, MPI_COMM_WORLD));
+  } else {
+    OK(MPI_Precv_init(in, PARTS, COUNT, spread, 0, 7, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+    OK(MPI_Start(&request));
+    for (int part = PARTS - 1; part > 0; part--) {
+      for (flag = 0; !flag;) OK(MPI_Parrived(request, part, &flag));
+      CHECK(in[2 * part * COUNT] == 2 * part * COUNT);
+      CHECK(in[2 * (part + 1) * COUNT - 2] == 2 * (part + 1) * COUNT - 2);
+      OK(MPI_Send(&token, 1, MPI_INT, 0, 8, MPI_COMM_WORLD));
+    }
+    OK(MPI_Recv(&token, 1, MPI_INT, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    for (int k = 0; k < 2 * PARTS * COUNT; k++) if (in[k] != (k % 2 ? -1 : k)) { CHECK(in[k] == (k % 2 ? -1 : k)); break; }
+  }
+  OK(MPI_Request_free(&request));
+  OK(MPI_Type_free(&spread));
+}
+
+/* There are no events: nothing is one. */
+static void no_events(void) {
+  int provided, index, bind, length = 0;
+  MPI_Count ticks, stamp;
+  MPI_Info info;
+  MPI_T_source_order ordering;
+  MPI_T_event_registration registration;
+  CHECK(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) == MPI_SUCCESS);
+  CHECK(MPI_T_event_get_index("no such event", &index) == MPI_T_ERR_INVALID_NAME);
+  CHECK(MPI_T_event_get_info(0, NULL, &length, NULL, NULL, NULL, NULL, NULL, NULL, NULL, &length, &bind) == MPI_T_ERR_INVALID_INDEX);
+  CHECK(MPI_T_event_handle_alloc(0, NULL, MPI_INFO_NULL, &registration) == MPI_T_ERR_INVALID_INDEX);
+  CHECK(MPI_T_source_get_info(0, NULL, &length, NULL, &length, &ordering, &ticks, &ticks, &info) == MPI_T_ERR_INVALID_INDEX);
+  CHECK(MPI_T_source_get_timestamp(0, &stamp) == MPI_T_ERR_INVALID_INDEX);
+  CHECK(MPI_T_event_handle_free(NULL, NULL, NULL) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_handle_get_info(NULL, &info) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_handle_set_info(NULL, MPI_INFO_NULL) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_register_callback(NULL, MPI_T_CB_REQUIRE_NONE, MPI_INFO_NULL, NULL, NULL) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_callback_get_info(NULL, MPI_T_CB_REQUIRE_NONE, &info) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_callback_set_info(NULL, MPI_T_CB_REQUIRE_NONE, MPI_INFO_NULL) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_set_dropped_handler(NULL, NULL) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_read(NULL, 0, &index) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_copy(NULL, &index) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_get_timestamp(NULL, &stamp) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_event_get_source(NULL, &index) == MPI_T_ERR_INVALID_HANDLE);
+  CHECK(MPI_T_finalize() == MPI_SUCCESS);
+}
+
+int main(int argc, char **argv) {
+  begin(&argc, &argv);
+  one_by_one();
+  no_events();
+  return finish("ours");
+}
