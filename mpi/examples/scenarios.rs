@@ -243,7 +243,10 @@ fn mistakes(comm: &Comm) -> Outcome {
     assert_eq!(comm.probe(n, 0).unwrap_err(), Error::InvalidRank { rank: n, size: n });
     let refused = comm.sendrecv(&[1u8], n, 0, &mut [0u8], me, 0).unwrap_err();
     assert_eq!(refused, Error::InvalidRank { rank: n, size: n });
-    // The receive of that call is gone: this message goes to the next one.
+    // Nothing of a call that is refused is sent, …
+    let refused = comm.sendrecv(&[9u8; 2], me, 0, &mut [0u8], n, 0).unwrap_err();
+    assert_eq!(refused, Error::InvalidRank { rank: n, size: n });
+    // … and its receive is gone: this message goes to the next one.
     comm.send(&[1u8, 2, 3], me, 0)?;
     let mut wide = [0u32; 4];
     let status = comm.recv(&mut wide, me, 0)?;

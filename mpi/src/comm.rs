@@ -109,12 +109,18 @@ impl<T: Threading> Comm<T> {
     pub fn send<E: Element>(&self, data: &[E], dest: u32, tag: i32) -> Result<()> {
         let tag = Tag::check(tag)?;
         let bytes = data.as_bytes();
-        let inline = self.handle.with(|engine| {
-            engine.listen();
-            engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag))
-        });
+        let inline = self.send_inline(bytes, dest, tag);
         let inline = self.raise("send", inline)?;
         if inline { Ok(()) } else { self.send_bytes(Mode::Standard, bytes, dest, tag) }
+    }
+
+    /// Sends a short message that goes out at once; whether it did.
+    #[inline(always)]
+    fn send_inline(&self, bytes: &[u8], dest: u32, tag: i32) -> Result<bool> {
+        self.handle.with(|engine| {
+            engine.listen();
+            engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag))
+        })
     }
 
     /// Sends in synchronous mode (`MPI_Ssend`): returns when the message has been matched by a receive.
@@ -175,7 +181,18 @@ impl<T: Threading> Comm<T> {
         source: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Status> {
-        let (source, tag) = (source.into().into(), tag.into().matching()?);
+        self.receive("recv", buffer, source.into().into(), tag.into().matching()?)
+    }
+
+    /// Receives, for a call of this name.
+    #[inline(always)]
+    fn receive<E: ElementMut>(
+        &self,
+        call: &'static str,
+        buffer: &mut [E],
+        source: ob1::Source,
+        tag: ob1::TagMatch,
+    ) -> Result<Status> {
         // SAFETY: `finish` below returns only when the engine gave the buffer back.
         let into = unsafe { lend::buffer(buffer.as_mut_bytes()) };
         if let (ob1::Source::Rank(rank), ob1::TagMatch::Tag(tag)) = (source, tag)
@@ -185,7 +202,7 @@ impl<T: Threading> Comm<T> {
         }
         let ticket = self.handle.recv(self.id, into, source, tag, true);
         let received = ticket.and_then(|ticket| self.handle.finish(&ticket));
-        self.raise("recv", received)
+        self.raise(call, received)
     }
 
     /// Sends and receives at once (`MPI_Sendrecv`): cannot deadlock with others that do the same.
@@ -204,6 +221,13 @@ impl<T: Threading> Comm<T> {
     ) -> Result<Status> {
         let send_tag = Tag::check(send_tag)?;
         let (source, tag) = (source.into().into(), recv_tag.into().matching()?);
+        // A message that goes out at once leaves a receive to be waited for, and that may take the shortest way.
+        if matches!(source, ob1::Source::Rank(rank) if rank < self.size) {
+            let inline = self.send_inline(data.as_bytes(), dest, send_tag);
+            if self.raise("sendrecv", inline)? {
+                return self.receive("sendrecv", buffer, source, tag);
+            }
+        }
         // SAFETY: both `finish` calls below return only when the engine gave the memory back.
         let (into, data) =
             unsafe { (lend::buffer(buffer.as_mut_bytes()), lend::payload(data.as_bytes())) };
