@@ -107,7 +107,11 @@ impl Port {
         Ok(())
     }
 
-    /// Closes the endpoint. After `Ok` no memory that was given to it is touched, and none of its events comes.
+    /// Closes the endpoint. After `Ok` no memory that was given to it is touched, its answers to peers' reads are over, and none of
+    /// its events comes.
+    ///
+    /// Not while a peer may be connecting to it: tcp (seen in 1.22) keeps a connection that it has accepted, but whose greeting
+    /// it has not read, pointing to the endpoint, and crashes when that greeting comes. Callers see to that.
     ///
     /// # Errors
     /// The lane: the provider does not close it now, and its memory is not free.
