@@ -379,6 +379,19 @@ impl Engine {
         }
     }
 
+    /// As [`poll`](Self::poll), with what is known of the message also where it ended with an error.
+    #[inline]
+    pub fn poll_message(&mut self, request: ReqId) -> Option<(Status, Result<()>)> {
+        match self.core.pml.take_done(request) {
+            Some(status) => Some((status.into(), Ok(()))),
+            None if self.core.pml.is_complete(request) => {
+                let completion = self.core.pml.test(request)?;
+                Some((completion.status.into(), completion.result.map_err(Error::from)))
+            }
+            None => None,
+        }
+    }
+
     /// Drives the stack to the end of a request.
     #[inline(always)]
     pub fn wait_for(&mut self, request: ReqId) -> Result<Status> {

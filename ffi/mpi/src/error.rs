@@ -5,6 +5,7 @@
 
 use crate::abi::*;
 use crate::{comm, errhandler, process};
+use std::any::TypeId;
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -196,6 +197,40 @@ pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()
         Ok(Err(error)) => raise(name, on, error),
         Err(panic) => panicked(name, on, panic.as_ref()),
     }
+}
+
+/// Whether a result has to be somewhere: handles of objects, and what few functions ask for by these names. Others may be null:
+/// arrays of no length, statuses, what tools do not ask for.
+const fn is_needed(name: &str) -> bool {
+    let name = name.as_bytes();
+    matches!(name, b"flag" | b"size" | b"rank" | b"result")
+}
+
+/// That a result is not a null pointer, where it must not be.
+///
+/// # Errors
+/// `MPI_ERR_ARG`.
+#[inline(always)]
+pub fn needed<T: Copy + 'static>(on: Target, name: &'static str, value: &T) -> Result<()> {
+    let ty = TypeId::of::<T>();
+    let handle = ty == TypeId::of::<*mut MPI_Comm>()
+        || ty == TypeId::of::<*mut MPI_Group>()
+        || ty == TypeId::of::<*mut MPI_Errhandler>()
+        || ty == TypeId::of::<*mut MPI_Info>()
+        || ty == TypeId::of::<*mut MPI_Op>()
+        || ty == TypeId::of::<*mut MPI_Session>();
+    let wanted = handle || ty == TypeId::of::<*mut c_int>() && is_needed(name);
+    if !wanted || matches!(on, Target::Tool) {
+        return Ok(());
+    }
+    // SAFETY: `T` is a pointer to something sized.
+    let at = unsafe { std::mem::transmute_copy::<T, *const u8>(value) };
+    if at.is_null() { Err(missing(name)) } else { Ok(()) }
+}
+
+#[cold]
+fn missing(name: &str) -> Fail {
+    fail(MPI_ERR_ARG, format!("{name} is a null pointer, and has to be given"))
 }
 
 /// What a short cut has come to.

@@ -87,7 +87,10 @@ macro_rules! mpi {
             // One body behind both names.
             #[allow(clippy::too_many_arguments)]
             unsafe fn call($($arg: $ty),*) -> c_int {
-                $crate::error::boundary(stringify!($name), $crate::error::Target::from($on), move || $body)
+                $crate::error::boundary(stringify!($name), $crate::error::Target::from($on), move || {
+                    $($crate::error::needed($crate::error::Target::from($on), stringify!($arg), &$arg)?;)*
+                    $body
+                })
             }
 
             #[allow(clippy::too_many_arguments)]

@@ -46,11 +46,26 @@ impl Ended {
     pub fn of(ended: std::result::Result<Status, ironweave::Error>) -> Ended {
         match ended {
             Ok(status) => Ended::well(status.into()),
-            Err(error) => {
-                let pending = error == ironweave::Error::ProcFailedPending;
-                Ended { pending, ..Ended::with(Err(error.into())) }
-            }
+            Err(error) => Ended::badly(MPI_Status::EMPTY, error),
         }
+    }
+
+    /// As a message ended, of which something may be known that did not go well: whose it was, when it was too long.
+    #[must_use]
+    pub fn of_message(
+        ended: (ironweave::Status, std::result::Result<(), ironweave::Error>),
+    ) -> Ended {
+        let (status, result) = ended;
+        match result {
+            Ok(()) => Ended::well((*status).into()),
+            Err(error) => Ended::badly((*status).into(), error),
+        }
+    }
+
+    #[cold]
+    fn badly(status: MPI_Status, error: ironweave::Error) -> Ended {
+        let pending = error == ironweave::Error::ProcFailedPending;
+        Ended { pending, result: Err(error.into()), ..Ended::well(status) }
     }
 }
 
@@ -282,8 +297,8 @@ pub fn poll(inside: &mut Inside, handle: &mut MPI_Request) -> Result<Polled> {
     }
     let (request, comm) = inside.requests.get(*handle)?;
     if let Request::Message(id) = *request {
-        let Some(ended) = inside.engine.poll(id) else { return Ok(Polled::Pending) };
-        let mut ended = Ended::of(ended.map(|status| *status));
+        let Some(ended) = inside.engine.poll_message(id) else { return Ok(Polled::Pending) };
+        let mut ended = Ended::of_message(ended);
         if ended.pending {
             ended.result = ended.result.map_err(|error| error.on(comm));
             return Ok(Polled::Ended(ended));
@@ -323,10 +338,10 @@ fn poll_taken(inside: &mut Inside, request: &mut Request) -> (Polled, bool) {
     match request {
         Request::Message(_) | Request::Out => (Polled::Pending, true),
         Request::Persistent(_, false) | Request::Other(_, false) => (Polled::Inactive, true),
-        Request::Persistent(id, active) => match inside.engine.poll(*id) {
+        Request::Persistent(id, active) => match inside.engine.poll_message(*id) {
             None => (Polled::Pending, true),
             Some(ended) => {
-                let ended = Ended::of(ended.map(|status| *status));
+                let ended = Ended::of_message(ended);
                 *active = ended.pending;
                 (Polled::Ended(ended), true)
             }
@@ -377,9 +392,9 @@ pub fn peek(inside: &mut Inside, handle: MPI_Request) -> Result<Option<MPI_Statu
         Polled::Inactive => (request, Some(MPI_Status::EMPTY)),
         Polled::Pending => {
             if let Request::Message(id) = request
-                && let Some(ended) = inside.engine.poll(id)
+                && let Some(ended) = inside.engine.poll_message(id)
             {
-                let ended = Ended::of(ended.map(|status| *status));
+                let ended = Ended::of_message(ended);
                 let status = ended.status;
                 (Request::Other(Box::new(Over::new(ended, None)), true), Some(status))
             } else {

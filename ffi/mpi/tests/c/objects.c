@@ -221,6 +221,21 @@ static void errors(void) {
   }
 }
 
+/* Results that are nowhere are told. */
+static void nowhere(void) {
+  MPI_Group group;
+  OK(MPI_Comm_group(MPI_COMM_WORLD, &group));
+  CLASS(MPI_Comm_size(MPI_COMM_WORLD, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_rank(MPI_COMM_WORLD, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_group(MPI_COMM_WORLD, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_dup(MPI_COMM_WORLD, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_split(MPI_COMM_WORLD, 0, 0, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_create(MPI_COMM_WORLD, group, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_get_info(MPI_COMM_WORLD, NULL), MPI_ERR_ARG);
+  CLASS(MPI_Comm_compare(MPI_COMM_WORLD, MPI_COMM_SELF, NULL), MPI_ERR_ARG);
+  OK(MPI_Group_free(&group));
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   groups();
@@ -228,5 +243,6 @@ int main(int argc, char **argv) {
   attributes();
   infos();
   errors();
+  nowhere();
   return finish("objects");
 }

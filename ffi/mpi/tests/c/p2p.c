@@ -197,6 +197,26 @@ static void full(int other) {
   CHECK(detached == room && length == ROOM);
 }
 
+/* Of several that end, each status tells whose message it was, also of one that was too long. */
+static void too_long(int other) {
+  MPI_Request requests[2];
+  MPI_Status statuses[2];
+  int data[4] = {0}, in[2][2], class;
+  if (rank == 0) {
+    OK(MPI_Recv(NULL, 0, MPI_INT, other, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    OK(MPI_Send(data, 2, MPI_INT, other, 11, MPI_COMM_WORLD));
+    OK(MPI_Send(data, 4, MPI_INT, other, 12, MPI_COMM_WORLD));
+    return;
+  }
+  OK(MPI_Irecv(in[0], 2, MPI_INT, other, MPI_ANY_TAG, MPI_COMM_WORLD, &requests[0]));
+  OK(MPI_Irecv(in[1], 2, MPI_INT, MPI_ANY_SOURCE, 12, MPI_COMM_WORLD, &requests[1]));
+  OK(MPI_Send(NULL, 0, MPI_INT, other, 13, MPI_COMM_WORLD));
+  CLASS(MPI_Waitall(2, requests, statuses), MPI_ERR_IN_STATUS);
+  CHECK(statuses[0].MPI_TAG == 11 && statuses[0].MPI_ERROR == MPI_SUCCESS);
+  MPI_Error_class(statuses[1].MPI_ERROR, &class);
+  CHECK(class == MPI_ERR_TRUNCATE && statuses[1].MPI_TAG == 12 && statuses[1].MPI_SOURCE == other);
+}
+
 /* Where nothing is sent, no datatype is missed. */
 static void nothing(void) {
   MPI_Status status;
@@ -325,6 +345,7 @@ int main(int argc, char **argv) {
     buffers(1 - rank);
     full(1 - rank);
     nothing();
+    too_long(1 - rank);
   }
   return finish("point-to-point");
 }
