@@ -31,11 +31,15 @@ impl Shape {
         part * self.bytes..(part + 1) * self.bytes
     }
 
-    /// The parts that hold some of these bytes.
-    fn parts_of(self, range: Range<usize>) -> Range<usize> {
+    /// The parts that a part of another shape needs. Where there are no bytes, it is the same part, or all of them.
+    fn parts_for(self, other: Shape, part: usize) -> Range<usize> {
+        let range = other.range(part);
         match self.bytes {
-            0 => 0..0,
-            bytes => range.start / bytes..range.end.div_ceil(bytes).min(self.parts),
+            _ if self == other => part..part + 1,
+            1.. if !range.is_empty() => {
+                range.start / self.bytes..range.end.div_ceil(self.bytes).min(self.parts)
+            }
+            _ => 0..self.parts,
         }
     }
 
@@ -360,7 +364,7 @@ impl Partitioned {
             // Before and after a run nothing is missing (§4.2.2).
             (Run::Idle | Run::Over(_), _) => true,
             (Run::Active { parts, .. }, Some((shape, _))) => {
-                let needed = shape.parts_of(self.shape.range(part));
+                let needed = shape.parts_for(self.shape, part);
                 parts.get(needed).is_some_and(|all| all.iter().all(|part| *part == Part::Done))
             }
             (Run::Active { .. }, None) => false,

@@ -39,6 +39,34 @@ static void one_by_one(void) {
   OK(MPI_Type_free(&spread));
 }
 
+/* A part of no bytes arrives like any other: not before it is ready. */
+static void empty_parts(void) {
+  enum { PARTS = 3 };
+  MPI_Request request;
+  int flag;
+  if (rank > 1) return;
+  if (rank == 0) OK(MPI_Psend_init(NULL, PARTS, 0, MPI_INT, 1, 10, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+  else OK(MPI_Precv_init(NULL, PARTS, 0, MPI_INT, 0, 10, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+  for (int round = 0; round < 3; round++) {
+    if (rank == 1) {
+      OK(MPI_Start(&request));
+      for (int part = 0; part < PARTS; part++) {
+        OK(MPI_Parrived(request, part, &flag));
+        CHECK(!flag);
+      }
+    }
+    OK(MPI_Barrier(MPI_COMM_WORLD));
+    if (rank == 0) {
+      OK(MPI_Start(&request));
+      OK(MPI_Pready_range(0, PARTS - 1, request));
+    } else {
+      for (int part = 0; part < PARTS; part++) for (flag = 0; !flag;) OK(MPI_Parrived(request, part, &flag));
+    }
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+  }
+  OK(MPI_Request_free(&request));
+}
+
 /* There are no events: nothing is one. */
 static void no_events(void) {
   int provided, index, bind, length = 0;
@@ -69,6 +97,7 @@ static void no_events(void) {
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   one_by_one();
+  empty_parts();
   no_events();
   return finish("ours");
 }
