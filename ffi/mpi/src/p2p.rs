@@ -98,17 +98,22 @@ unsafe fn sending(
 #[inline(always)]
 fn begin(inside: &mut Inside, mode: Mode, send: &Sending, dest: u32) -> Result<Started> {
     if matches!(mode, Mode::Buffered) {
-        return begin_buffered(inside, send, dest);
+        return begin_buffered(inside, send.there, &send.payload, dest, send.tag);
     }
     let (p2p, tag) = (send.there.p2p, send.tag);
     Ok(inside.engine.resolving(|pml| pml.send(p2p, mode, &send.payload, dest, tag))?)
 }
 
 /// Copies a message into what the user attached for it, and begins its send.
-fn begin_buffered(inside: &mut Inside, send: &Sending, dest: u32) -> Result<Started> {
-    let kept = attached::keep(inside, send.there, &send.payload)?;
-    let (p2p, tag) = (send.there.p2p, send.tag);
-    Ok(inside.engine.resolving(|pml| pml.send(p2p, Mode::Buffered, &kept, dest, tag))?)
+fn begin_buffered(
+    inside: &mut Inside,
+    there: &comm::Comm,
+    payload: &Payload,
+    dest: u32,
+    tag: c_int,
+) -> Result<Started> {
+    let kept = attached::keep(inside, there, payload)?;
+    Ok(inside.engine.resolving(|pml| pml.send(there.p2p, Mode::Buffered, &kept, dest, tag))?)
 }
 
 #[inline(always)]
@@ -145,7 +150,8 @@ fn send_init(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Re
     let mut inside = process::enter()?;
     let Some(dest) = send.dest else { return Ok(nothing(&mut inside, comm)) };
     if matches!(mode, Mode::Buffered) {
-        let again = BufferedAgain { send, dest, ended: None, under_way: None };
+        let again =
+            BufferedAgain { comm, payload: send.payload, dest, tag: send.tag, failed: None };
         return Ok(inside.requests.insert(comm, Request::Other(Box::new(again), false)));
     }
     let (p2p, tag) = (send.there.p2p, send.tag);
@@ -155,29 +161,30 @@ fn send_init(mode: Mode, send: Result<Sending>, comm: MPI_Comm) -> Result<MPI_Re
 
 /// A persistent send in buffered mode: each run takes room of its own.
 struct BufferedAgain {
-    send: Sending,
+    /// The communicator, which may be freed before this.
+    comm: MPI_Comm,
+    payload: Payload,
     dest: u32,
-    /// How the last run ended.
-    ended: Option<Result<()>>,
-    /// It failed at once; the engine says how.
-    under_way: Option<ob1::ReqId>,
+    tag: c_int,
+    /// The run did not end well when it began: the engine says why.
+    failed: Option<ob1::ReqId>,
 }
 
 impl Operation for BufferedAgain {
     fn poll(&mut self, inside: &mut Inside) -> Option<Ended> {
-        if let Some(id) = self.under_way {
-            let ended = inside.engine.poll(id)?;
-            self.under_way = None;
-            return Some(Ended::of(ended.map(|status| *status)));
-        }
-        self.ended.take().map(Ended::with)
+        let Some(id) = self.failed else { return Some(Ended::with(Ok(()))) };
+        let ended = inside.engine.poll(id)?;
+        self.failed = None;
+        Some(Ended::of(ended.map(|status| *status)))
     }
 
     fn start(&mut self, inside: &mut Inside) -> Result<()> {
-        match begin_buffered(inside, &self.send, self.dest)? {
-            Started::Done => self.ended = Some(Ok(())),
-            Started::Pending(id) => self.under_way = Some(id),
-        }
+        let there = comm::get(self.comm)?;
+        let begun = begin_buffered(inside, there, &self.payload, self.dest, self.tag)?;
+        self.failed = match begun {
+            Started::Done => None,
+            Started::Pending(id) => Some(id),
+        };
         Ok(())
     }
 
@@ -186,7 +193,7 @@ impl Operation for BufferedAgain {
     }
 
     fn free(self: Box<Self>, inside: &mut Inside) -> Result<Option<request::After>> {
-        if let Some(id) = self.under_way {
+        if let Some(id) = self.failed {
             inside.engine.pml.request_free(id);
         }
         Ok(None)

@@ -1,7 +1,7 @@
 //! Partitioned communication (MPI 5.0, chapter 4): a message whose parts are given one by one, and arrive one by one.
 //!
 //! The two sides meet in the order in which they were initialized (§4.2.1), not in that of their starts: `MPI_Psend_init` tells the
-//! receiver which parts the sender has, and by which tags they come ([`Hello`]); the k-th such word of a sender, tag and
+//! receiver which parts the sender has, and by which tags they come ([`hello`]); the k-th such word of a sender, tag and
 //! communicator is for the k-th `MPI_Precv_init`. Each part is a message of its own as soon as it is ready, and its receive is
 //! posted when the receiver starts: the receiver's parts may be others ([`Shape`]).
 //!
@@ -13,7 +13,9 @@ use crate::request::{After, Ended, Operation, Request, unknown};
 use crate::{comm, data, p2p};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_coll::{PARTITION_TAGS, partition_tag, partitioned_tag};
-use ironweave_pml::ob1::{Buffer, Mode, Pack, Payload, ReqId, Source, Started, TagMatch, Unpack};
+use ironweave_pml::ob1::{
+    Buffer, CommId, Mode, Pack, Payload, ReqId, Source, Started, TagMatch, Unpack,
+};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,13 +58,29 @@ fn hello(shape: Shape, first: u32) -> Vec<u8> {
     [shape.parts as u64, shape.bytes as u64, u64::from(first)].map(u64::to_le_bytes).concat()
 }
 
-fn read_hello(bytes: &[u8; HELLO]) -> (Shape, u32) {
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[8 * at..][..8]);
-        u64::from_le_bytes(word)
-    };
-    (Shape { parts: word(0) as usize, bytes: word(1) as usize }, word(2) as u32)
+/// Parts without bytes that a sender is believed to have, beyond as many as the receiver has: each is a receive to be posted.
+const EMPTY_PARTS: usize = 1 << 16;
+
+/// What a sender told, for a receiver of this shape.
+///
+/// # Errors
+/// `MPI_ERR_TRUNCATE` when there is no room for it; `MPI_ERR_OTHER` when it cannot be true (law 9).
+fn read_hello(bytes: &[u8], mine: Shape) -> Result<(Shape, u32)> {
+    let wrong = || fail(MPI_ERR_OTHER, "what the sender tells of its partitions makes no sense");
+    let words: Vec<u64> =
+        bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let [parts, bytes, first] = words[..] else { return Err(wrong()) };
+    let all = parts.checked_mul(bytes).ok_or_else(wrong)?;
+    if all > mine.len() as u64 {
+        let text = format!("{all} bytes are sent, and there is room for {}", mine.len());
+        return Err(fail(MPI_ERR_TRUNCATE, text));
+    }
+    let tags = u64::from(PARTITION_TAGS);
+    let empty = bytes == 0 && parts > mine.parts.max(EMPTY_PARTS) as u64;
+    if empty || parts > tags || first > tags - parts {
+        return Err(wrong());
+    }
+    Ok((Shape { parts: parts as usize, bytes: bytes as usize }, first as u32))
 }
 
 /// The numbers of tags that are in use for partitions sent over a communicator, and the next to be given.
@@ -155,11 +173,20 @@ struct Receiver {
     buf: usize,
     count: i64,
     datatype: MPI_Datatype,
-    /// The sender's word, while it is awaited, and where it comes to.
-    hello: Option<ReqId>,
+    sender: Told,
+    /// Where its word comes to.
     word: Box<[u8; HELLO]>,
-    /// What it said.
-    sender: Option<(Shape, u32)>,
+}
+
+/// What a receiver knows of its sender.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Its word is awaited.
+    Awaited(ReqId),
+    /// Its parts, and the number of the first one's tag.
+    Parts(Shape, u32),
+    /// Nothing can be received any more: with this code its word ended, or could not be true.
+    Never(c_int),
 }
 
 /// Which side of it this is.
@@ -190,7 +217,9 @@ enum Run {
 }
 
 struct Partitioned {
-    comm: &'static comm::Comm,
+    /// The communicator, which may be freed before this.
+    comm: MPI_Comm,
+    p2p: CommId,
     /// `None`: `MPI_PROC_NULL`.
     peer: Option<u32>,
     tag: c_int,
@@ -213,7 +242,7 @@ impl Partitioned {
             }
             other => other.clone(),
         };
-        let (p2p, tag) = (self.comm.p2p, partition_tag(sender.first + part as u32));
+        let (p2p, tag) = (self.p2p, partition_tag(sender.first + part as u32));
         let sent =
             inside.engine.resolving(|pml| pml.send(p2p, Mode::Standard, &payload, peer, tag))?;
         parts[part] = match sent {
@@ -235,23 +264,22 @@ impl Partitioned {
         if !parts.is_empty() {
             return Ok(());
         }
-        if let Some(id) = receiver.hello {
+        if let Told::Awaited(id) = receiver.sender {
             let Some(ended) = inside.engine.poll(id) else { return Ok(()) };
-            receiver.hello = None;
-            ended?;
-            receiver.sender = Some(read_hello(&receiver.word));
+            let told = ended.map_err(Fail::from).and_then(|status| {
+                read_hello(&receiver.word[..status.bytes.min(HELLO)], self.shape)
+            });
+            receiver.sender = match &told {
+                Ok((shape, first)) => Told::Parts(*shape, *first),
+                Err(why) => Told::Never(why.code()),
+            };
+            told?;
         }
-        let Some((shape, first)) = receiver.sender else {
-            return Err(fail(MPI_ERR_OTHER, "the sender's parts are not known"));
+        let (shape, first) = match receiver.sender {
+            Told::Parts(shape, first) => (shape, first),
+            Told::Awaited(_) => return Ok(()),
+            Told::Never(code) => return Err(fail(code, "the sender's parts were never known")),
         };
-        if shape.len() > self.shape.len() {
-            let text = format!(
-                "{} bytes are sent, and there is room for {}",
-                shape.len(),
-                self.shape.len()
-            );
-            return Err(fail(MPI_ERR_TRUNCATE, text));
-        }
         (*parts, *left) = (vec![Part::Missing; shape.parts], shape.parts);
         for (part, at) in parts.iter_mut().enumerate() {
             let (buf, range) = (receiver.buf, shape.range(part));
@@ -265,7 +293,7 @@ impl Partitioned {
                 other => other,
             };
             let tag = TagMatch::Tag(partition_tag(first + part as u32));
-            let id = inside.engine.pml.recv(self.comm.p2p, into, Source::Rank(peer), tag)?;
+            let id = inside.engine.pml.recv(self.p2p, into, Source::Rank(peer), tag)?;
             *at = Part::UnderWay(id);
         }
         Ok(())
@@ -286,7 +314,7 @@ impl Partitioned {
                 }
                 None => true,
             },
-            Side::Receive(receiver) => receiver.hello.is_none(),
+            Side::Receive(receiver) => !matches!(receiver.sender, Told::Awaited(_)),
         };
         let Run::Active { parts, left, error } = &mut self.run else { return };
         if let Err(why) = posted {
@@ -321,7 +349,8 @@ impl Partitioned {
             (_, None) => MPI_Status::NO_PROC,
             (Side::Send(_), _) => MPI_Status::EMPTY,
             (Side::Receive(receiver), Some(source)) => {
-                let bytes = receiver.sender.map_or(0, |(shape, _)| shape.len());
+                let Told::Parts(shape, _) = receiver.sender else { return MPI_Status::EMPTY };
+                let bytes = shape.len();
                 ironweave_pml::ob1::Status { source, tag: self.tag, bytes }.into()
             }
         }
@@ -363,11 +392,11 @@ impl Partitioned {
         Ok(match (&self.run, receiver.sender) {
             // Before and after a run nothing is missing (§4.2.2).
             (Run::Idle | Run::Over(_), _) => true,
-            (Run::Active { parts, .. }, Some((shape, _))) => {
+            (Run::Active { parts, .. }, Told::Parts(shape, _)) => {
                 let needed = shape.parts_for(self.shape, part);
                 parts.get(needed).is_some_and(|all| all.iter().all(|part| *part == Part::Done))
             }
-            (Run::Active { .. }, None) => false,
+            (Run::Active { .. }, Told::Awaited(_) | Told::Never(_)) => false,
         })
     }
 }
@@ -392,7 +421,18 @@ impl Operation for Partitioned {
             Side::Receive(_) => (Vec::new(), 0),
         };
         self.run = Run::Active { parts, left, error: None };
-        self.post(inside).inspect_err(|_| self.run = Run::Idle)
+        let Err(why) = self.post(inside) else { return Ok(()) };
+        match &mut self.run {
+            // What is posted has the user's memory: the run has to be waited for (law 2).
+            Run::Active { parts, error, .. } if parts.iter().any(|part| *part != Part::Missing) => {
+                *error = Some(why);
+                Ok(())
+            }
+            run => {
+                *run = Run::Idle;
+                Err(why)
+            }
+        }
     }
 
     fn is_persistent(&self) -> bool {
@@ -401,7 +441,7 @@ impl Operation for Partitioned {
 
     fn is_chore(&self) -> bool {
         // Whatever else the process waits for, the receives are posted when the sender has told its parts.
-        matches!(&self.side, Side::Receive(Receiver { hello: Some(_), .. }))
+        matches!(&self.side, Side::Receive(Receiver { sender: Told::Awaited(_), .. }))
     }
 
     fn free(mut self: Box<Self>, inside: &mut Inside) -> Result<Option<After>> {
@@ -414,13 +454,15 @@ impl Operation for Partitioned {
         }
         match &mut self.side {
             Side::Send(sender) => {
-                self.comm.state().partitions.give_back(sender.first);
+                if let Some(there) = comm::find(self.comm) {
+                    there.state().partitions.give_back(sender.first);
+                }
                 if let Some(id) = sender.hello.take() {
                     inside.engine.pml.request_free(id);
                 }
             }
             Side::Receive(receiver) => {
-                if let Some(id) = receiver.hello.take() {
+                if let Told::Awaited(id) = receiver.sender {
                     inside.engine.pml.request_free(id);
                     // The word may still come.
                     std::mem::forget(self);
@@ -529,7 +571,7 @@ mpi! {
                 Started::Pending(id) => sender.hello = Some(id),
             }
         }
-        let made = Partitioned { comm: there, peer, tag, shape, side: Side::Send(sender), run: Run::Idle };
+        let made = Partitioned { comm, p2p: there.p2p, peer, tag, shape, side: Side::Send(sender), run: Run::Idle };
         insert(&mut inside, comm, made, request)
     }
 
@@ -541,14 +583,14 @@ mpi! {
         let shape = Shape { parts, bytes: len / parts.max(1) };
         let (peer, tag) = (peer(source, there)?, user_tag(tag)?);
         let mut inside = process::enter()?;
-        let mut receiver = Receiver { buf: buf.expose_provenance(), count: all, datatype, hello: None, word: Box::new([0; HELLO]), sender: None };
+        let mut receiver = Receiver { buf: buf.expose_provenance(), count: all, datatype, sender: Told::Never(MPI_ERR_RANK), word: Box::new([0; HELLO]) };
         if let Some(peer) = peer {
             // SAFETY: it goes when the word has come, or not at all.
             let into = unsafe { RecvRegion::new(receiver.word.as_mut_ptr(), HELLO) };
             let from = (Source::Rank(peer), TagMatch::Tag(partitioned_tag(tag)));
-            receiver.hello = Some(inside.engine.pml.recv(there.p2p, Buffer::Contiguous(into), from.0, from.1)?);
+            receiver.sender = Told::Awaited(inside.engine.pml.recv(there.p2p, Buffer::Contiguous(into), from.0, from.1)?);
         }
-        let made = Partitioned { comm: there, peer, tag, shape, side: Side::Receive(receiver), run: Run::Idle };
+        let made = Partitioned { comm, p2p: there.p2p, peer, tag, shape, side: Side::Receive(receiver), run: Run::Idle };
         insert(&mut inside, comm, made, request)
     }
 
@@ -571,5 +613,48 @@ mpi! {
         // SAFETY: the caller's result.
         unsafe { flag.write(c_int::from(arrived)) };
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_sender_tells_is_believed_within_reason() {
+        let mine = Shape { parts: 4, bytes: 25 };
+        let told = |parts, bytes, first| {
+            read_hello(&hello(Shape { parts, bytes }, first), mine).map_err(|error| error.code())
+        };
+        for (parts, bytes, first) in [(4, 25, 0), (100, 1, 7), (1, 0, 0), (0, 100, PARTITION_TAGS)]
+        {
+            assert_eq!(told(parts, bytes, first), Ok((Shape { parts, bytes }, first)));
+        }
+        assert_eq!(told(4, 26, 0), Err(MPI_ERR_TRUNCATE));
+        for (parts, bytes, first) in [
+            (usize::MAX, 2, 0),
+            (usize::MAX, 0, 0),
+            (EMPTY_PARTS + 1, 0, 0),
+            (4, 25, u32::MAX),
+            (4, 25, PARTITION_TAGS - 3),
+        ] {
+            assert_eq!(told(parts, bytes, first), Err(MPI_ERR_OTHER), "{parts} {bytes} {first}");
+        }
+        let short = &hello(mine, 0)[..HELLO - 1];
+        assert_eq!(read_hello(short, mine).map_err(|error| error.code()), Err(MPI_ERR_OTHER));
+    }
+
+    #[test]
+    fn numbers_in_use_are_not_given_again() {
+        let mut numbers = Numbers::default();
+        let (first, second) = (numbers.take(3).unwrap(), numbers.take(5).unwrap());
+        assert_eq!((first, second), (0, 3));
+        numbers.next = PARTITION_TAGS - 2;
+        assert_eq!(numbers.take(2).unwrap(), PARTITION_TAGS - 2);
+        assert_eq!(numbers.take(1).unwrap(), 8, "the circle begins again behind what is in use");
+        numbers.give_back(first);
+        numbers.next = 0;
+        assert_eq!(numbers.take(3).unwrap(), 0);
+        assert!(numbers.take(PARTITION_TAGS as usize).is_err());
     }
 }

@@ -121,7 +121,7 @@ mpi! {
         } else {
             hints[0].1 = environment::level_name().into();
         }
-        let made = SESSIONS.insert(Session { state: Mutex::new(State { handler, hints}) });
+        let made = SESSIONS.insert(Session { state: Mutex::new(State { handler, hints }) });
         // SAFETY: the caller's result.
         unsafe { session.write(MPI_Session(made)) };
         Ok(())

@@ -67,6 +67,25 @@ static void empty_parts(void) {
   OK(MPI_Request_free(&request));
 }
 
+/* Requests that are not active outlive their communicator: they can be freed, and a start is an error. */
+static void without_communicator(void) {
+  MPI_Comm comm;
+  MPI_Request sends, parts, receives;
+  static char room[1000];
+  int data = 0;
+  OK(MPI_Comm_dup(MPI_COMM_SELF, &comm));
+  OK(MPI_Buffer_attach(room, sizeof room));
+  OK(MPI_Bsend_init(&data, 1, MPI_INT, 0, 1, comm, &sends));
+  OK(MPI_Psend_init(&data, 1, 1, MPI_INT, 0, 1, comm, MPI_INFO_NULL, &parts));
+  OK(MPI_Precv_init(&data, 1, 1, MPI_INT, 0, 1, comm, MPI_INFO_NULL, &receives));
+  OK(MPI_Comm_free(&comm));
+  CHECK(MPI_Start(&sends) != MPI_SUCCESS);
+  OK(MPI_Request_free(&sends));
+  OK(MPI_Request_free(&parts));
+  OK(MPI_Request_free(&receives));
+  OK(MPI_Buffer_detach(&(void *){0}, &data));
+}
+
 /* There are no events: nothing is one. */
 static void no_events(void) {
   int provided, index, bind, length = 0;
@@ -98,6 +117,7 @@ int main(int argc, char **argv) {
   begin(&argc, &argv);
   one_by_one();
   empty_parts();
+  without_communicator();
   no_events();
   return finish("ours");
 }

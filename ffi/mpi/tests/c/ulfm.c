@@ -56,6 +56,65 @@ static void freed_before_its_requests(int revokes) {
   CHECK(told == class);
 }
 
+enum { PARTS = 3, PART = 40000, LONG = 500000 };
+static int partitions[PARTS * PART], long_out[LONG];
+static char buffer[sizeof long_out + MPI_BSEND_OVERHEAD];
+static MPI_Request incomplete;
+
+/* The last rank has sent one part of a message to each other when it dies, and never receives what others have sent from a buffer. */
+static void unfinished_before_death(MPI_Comm comm) {
+  int parts = 0, flag, n;
+  if (rank == size - 1) {
+    MPI_Request sends[16];
+    for (n = 0; n < rank; n++) {
+      OK(MPI_Psend_init(partitions, PARTS, PART, MPI_INT, n, 6, comm, MPI_INFO_NULL, &sends[n]));
+      OK(MPI_Start(&sends[n]));
+      OK(MPI_Pready(1, sends[n]));
+    }
+    /* they have arrived */
+    for (n = 0; n < rank; n++) OK(MPI_Recv(&flag, 1, MPI_INT, n, 7, comm, MPI_STATUS_IGNORE));
+    return;
+  }
+  OK(MPI_Precv_init(partitions, PARTS, PART, MPI_INT, size - 1, 6, comm, MPI_INFO_NULL, &incomplete));
+  OK(MPI_Start(&incomplete));
+  while (!parts) OK(MPI_Parrived(incomplete, 1, &parts));
+  OK(MPI_Parrived(incomplete, 0, &flag));
+  CHECK(!flag);
+  OK(MPI_Send(&parts, 1, MPI_INT, size - 1, 7, comm));
+  OK(MPI_Buffer_attach(buffer, sizeof buffer));
+  OK(MPI_Bsend(long_out, LONG, MPI_INT, size - 1, 8, comm));
+}
+
+/* Both end when it has died: nobody waits for parts that never come, or for a buffer that nobody empties. */
+static void unfinished_after_death(void) {
+  void *detached;
+  int length;
+  CLASS(MPI_Wait(&incomplete, MPI_STATUS_IGNORE), MPIX_ERR_PROC_FAILED);
+  CHECK(incomplete != MPI_REQUEST_NULL);
+  CHECK(MPI_Start(&incomplete) != MPI_SUCCESS || MPI_Wait(&incomplete, MPI_STATUS_IGNORE) != MPI_SUCCESS);
+  OK(MPI_Request_free(&incomplete));
+  OK(MPI_Buffer_detach(&detached, &length));
+  CHECK(detached == buffer);
+}
+
+/* A revocation ends both sides of what is ready in part. */
+static void revoked_parts(void) {
+  MPI_Comm comm;
+  MPI_Request sends, receives;
+  OK(MPI_Comm_dup(MPI_COMM_SELF, &comm));
+  OK(MPI_Psend_init(partitions, PARTS, PART, MPI_INT, 0, 6, comm, MPI_INFO_NULL, &sends));
+  OK(MPI_Precv_init(partitions, PARTS, PART, MPI_INT, 0, 6, comm, MPI_INFO_NULL, &receives));
+  OK(MPI_Start(&sends));
+  OK(MPI_Start(&receives));
+  OK(MPIX_Comm_revoke(comm));
+  CLASS(MPI_Pready(0, sends), MPIX_ERR_REVOKED);
+  CLASS(MPI_Wait(&receives, MPI_STATUS_IGNORE), MPIX_ERR_REVOKED);
+  CLASS(MPI_Start(&receives), MPIX_ERR_REVOKED);
+  OK(MPI_Request_free(&sends));
+  OK(MPI_Request_free(&receives));
+  OK(MPI_Comm_free(&comm));
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   MPI_Comm world, smaller;
@@ -68,6 +127,8 @@ int main(int argc, char **argv) {
   OK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPIX_FT, &tolerant, &flag));
   CHECK(flag && *tolerant == 1);
   OK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
+  revoked_parts();
+  unfinished_before_death(world);
   OK(MPI_Barrier(world));
   /* it dies when all others are through the barrier */
   if (rank == size - 1) {
@@ -83,6 +144,7 @@ int main(int argc, char **argv) {
   MPI_Error_class(statuses[0].MPI_ERROR, &class);
   CHECK(class == MPIX_ERR_PROC_FAILED);
   CHECK(statuses[1].MPI_ERROR == MPI_ERR_PENDING);
+  unfinished_after_death();
   /* any source: pending until the failure is acknowledged */
   code = MPI_Recv(&in, 1, MPI_INT, MPI_ANY_SOURCE, 3, world, &statuses[0]);
   MPI_Error_class(code, &class);
