@@ -364,19 +364,18 @@ impl Engine {
     pub fn poll(&mut self, request: ReqId) -> Option<Result<Status>> {
         match self.core.pml.take_done(request) {
             Some(status) => Some(Ok(status.into())),
-            None if self.core.pml.is_complete(request) => self.poll_rare(request),
+            None if self.core.pml.is_complete(request) => {
+                self.poll_rare(request).map(|(status, result)| result.map(|()| status))
+            }
             None => None,
         }
     }
 
     /// Sends, errors, cancellations: whatever the short cut for receives does not know.
     #[cold]
-    fn poll_rare(&mut self, request: ReqId) -> Option<Result<Status>> {
+    fn poll_rare(&mut self, request: ReqId) -> Option<(Status, Result<()>)> {
         let completion = self.core.pml.test(request)?;
-        match completion.result {
-            Ok(()) => Some(Ok(completion.status.into())),
-            Err(error) => Some(Err(error.into())),
-        }
+        Some((completion.status.into(), completion.result.map_err(Error::from)))
     }
 
     /// As [`poll`](Self::poll), with what is known of the message also where it ended with an error.
@@ -384,10 +383,7 @@ impl Engine {
     pub fn poll_message(&mut self, request: ReqId) -> Option<(Status, Result<()>)> {
         match self.core.pml.take_done(request) {
             Some(status) => Some((status.into(), Ok(()))),
-            None if self.core.pml.is_complete(request) => {
-                let completion = self.core.pml.test(request)?;
-                Some((completion.status.into(), completion.result.map_err(Error::from)))
-            }
+            None if self.core.pml.is_complete(request) => self.poll_rare(request),
             None => None,
         }
     }

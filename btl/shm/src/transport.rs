@@ -183,7 +183,7 @@ impl Shm {
                 max_bcopy,
                 max_zcopy: 0,
                 eager_limit: max_bcopy.min(if get { EAGER_LIMIT / 2 } else { EAGER_LIMIT }),
-                fragment: max_bcopy.min(MAX_BCOPY),
+                fragment: max_bcopy,
                 put: false,
                 get,
                 ordered: true,

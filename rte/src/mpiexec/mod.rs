@@ -43,9 +43,10 @@ pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Ask, String
         && options.time_limit.is_none()
     {
         let limit = limit.to_string_lossy();
-        let seconds = limit
-            .parse()
-            .map_err(|_| format!("{TIME_LIMIT_VARIABLE} is a number of seconds, not {limit:?}"))?;
+        let seconds = limit.parse().ok().filter(|seconds| *seconds > 0);
+        let seconds = seconds.ok_or_else(|| {
+            format!("{TIME_LIMIT_VARIABLE} is a number of seconds from 1, not {limit:?}")
+        })?;
         options.time_limit = Some(Duration::from_secs(seconds));
     }
     Ok(ask)

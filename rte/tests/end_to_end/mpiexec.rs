@@ -43,9 +43,12 @@ fn the_environment_may_say_when_the_time_is_over() {
     };
     let ended = job("1");
     assert_eq!(ended.status.code(), Some(124), "{ended:?}");
-    let wrong = job("soon");
-    let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(said.contains("MPIEXEC_TIMEOUT is a number of seconds, not \"soon\""), "{said}");
+    for limit in ["soon", "0"] {
+        let wrong = job(limit);
+        let said = String::from_utf8_lossy(&wrong.stderr);
+        let words = format!("MPIEXEC_TIMEOUT is a number of seconds from 1, not {limit:?}");
+        assert!(said.contains(&words), "{said}");
+    }
 }
 
 #[test]
