@@ -189,8 +189,8 @@ targets! { MPI_Comm => Comm  MPI_Session => Session  MPI_Win => Win  MPI_File =>
 #[inline(always)]
 pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()>) -> c_int {
     // Much would still work then, by chance.
-    if process::is_over() && !matches!(on, Target::Ever | Target::Tool) {
-        return over(name, on);
+    if !process::is_running() && !matches!(on, Target::Ever | Target::Tool) {
+        return out_of_time(name, on);
     }
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => MPI_SUCCESS,
@@ -266,7 +266,7 @@ pub fn first<C: Cut>(name: &'static str, on: Target, cut: impl FnOnce() -> C) ->
 }
 
 #[cold]
-fn over(name: &'static str, on: Target) -> c_int {
+fn out_of_time(name: &'static str, on: Target) -> c_int {
     process::check().map_or_else(|error| raise(name, on, error), |()| MPI_SUCCESS)
 }
 

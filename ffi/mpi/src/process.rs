@@ -101,16 +101,11 @@ pub fn phase() -> Phase {
 }
 
 /// Whether calls can be made.
-#[must_use]
-pub fn is_running() -> bool {
-    matches!(phase(), Phase::Single | Phase::Multiple)
-}
-
-/// Whether the library was finalized.
 #[inline(always)]
 #[must_use]
-pub fn is_over() -> bool {
-    PROCESS.phase.load(Ordering::Relaxed) == Phase::After as u8
+pub fn is_running() -> bool {
+    let phase = PROCESS.phase.load(Ordering::Relaxed);
+    phase == Phase::Single as u8 || phase == Phase::Multiple as u8
 }
 
 /// The right to use what is inside.
@@ -372,11 +367,32 @@ pub fn start(multiple: bool) -> Result<()> {
         chores: Vec::new(),
     };
     comm::start(&inside.engine)?;
+    let job = &inside.engine.job;
+    if job.size() > 1 && job.params().text("rte_line_buffered") == "on" {
+        print_by_lines();
+    }
     // SAFETY: nobody is inside before the phase says so, and this is reached once.
     unsafe { *PROCESS.inside.get() = Some(inside) };
     let phase = if multiple { Phase::Multiple } else { Phase::Single };
     PROCESS.phase.store(phase as u8, Ordering::Release);
     Ok(())
+}
+
+/// What is printed into a pipe to the launcher goes out at the end of each line, as on a terminal: a process that is killed takes
+/// what its C library still keeps with it.
+fn print_by_lines() {
+    unsafe extern "C" {
+        static stdout: *mut libc::FILE;
+    }
+    // SAFETY: all zeros is a `stat`; the stream is there as long as the process, and its buffer stays its own.
+    unsafe {
+        let mut file: libc::stat = std::mem::zeroed();
+        if libc::fstat(libc::STDOUT_FILENO, &raw mut file) == 0
+            && file.st_mode & libc::S_IFMT == libc::S_IFIFO
+        {
+            libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0);
+        }
+    }
 }
 
 /// Leaves the job.

@@ -1,6 +1,6 @@
 //! Arguments that are wrong: every function of the standard that can be called by a process alone, once for each argument that can be
 //! wrong. Which error class comes back follows from the parameter ([`generate`]), and is the one of the other library of the
-//! standard ABI too, where that is installed and checks (`ci/peers`: MPICH's). And calls after `MPI_Finalize`.
+//! standard ABI too, where that is installed and checks (`ci/peers`: MPICH's). And calls before `MPI_Init` and after `MPI_Finalize`.
 
 #[path = "arguments/generate.rs"]
 mod generate;
@@ -48,7 +48,7 @@ const ORACLE_DIFFERS: [(&str, &str); 26] = [
     ("MPI_Info_", "info: "),
 ];
 
-/// What may be called after `MPI_Finalize` (MPI 5.0, §11.4.1, and what stands on a status alone).
+/// What may be called before `MPI_Init` and after `MPI_Finalize` (MPI 5.0, §11.4.1, and what stands on a status alone).
 const EVER: [&str; 9] = [
     "MPI_Info_",
     "MPI_Error_",
@@ -149,23 +149,34 @@ fn every_wrong_argument_has_its_class() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
-#[test]
-fn calls_after_finalize_are_reported() {
-    let (program, cases) = program("finalized");
-    let mut arguments = vec!["after".to_owned()];
-    // Calls that are right at other times.
+/// Makes every call that is right at other times, each in a process of its own. Which of them are neither an error nor allowed?
+fn unreported(when: &str, allowed: &[&str]) -> Vec<String> {
+    let (program, cases) = program(when);
+    let mut arguments = vec![when.to_owned()];
     let right = (0..cases.len()).filter(|number| cases[*number].wrong.is_empty());
     arguments.extend(right.map(|number| number.to_string()));
     let ended = answers(Command::new(&program), &arguments);
     assert_eq!(ended.len(), arguments.len() - 1);
-    let unreported = |number: &usize| {
-        let case = &cases[*number];
-        let allowed = EVER.iter().any(|name| case.function.starts_with(name))
-            || case.function == "MPI_Errhandler_free";
-        ended[number] < 0 || ended[number] == 0 && !allowed
-    };
-    let unreported: Vec<_> = ended.keys().filter(|number| unreported(number)).collect();
-    let names: Vec<_> = unreported.iter().map(|number| &cases[**number].function).collect();
-    assert!(names.is_empty(), "not reported after MPI_Finalize: {names:?}");
     std::fs::remove_file(program).expect("it was just made");
+    let allowed = |function: &str| allowed.iter().any(|name| function.starts_with(name));
+    let unreported = ended.iter().filter_map(|(number, ended)| {
+        let function = &cases[*number].function;
+        let reported = *ended > 0 || *ended == 0 && allowed(function);
+        (!reported).then(|| format!("{function}: {ended}"))
+    });
+    unreported.collect()
+}
+
+#[test]
+fn calls_before_init_are_reported() {
+    let allowed =
+        [&EVER[..], &["MPI_Session_init", "MPI_Session_finalize", "MPI_Pcontrol"]].concat();
+    let unreported = unreported("before", &allowed);
+    assert!(unreported.is_empty(), "not reported before MPI_Init: {unreported:?}");
+}
+
+#[test]
+fn calls_after_finalize_are_reported() {
+    let unreported = unreported("after", &[&EVER[..], &["MPI_Errhandler_free"]].concat());
+    assert!(unreported.is_empty(), "not reported after MPI_Finalize: {unreported:?}");
 }

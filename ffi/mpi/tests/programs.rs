@@ -104,6 +104,22 @@ fn ulfm() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// What a process printed arrives, whatever kills it; unless the user leaves the buffer to the C library.
+#[test]
+fn lines_outlive_who_printed_them() {
+    let text = "#include <mpi.h>\n#include <signal.h>\n#include <stdio.h>\n\
+        int main(int c, char **v) { int rank; MPI_Init(&c, &v);\n\
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);\n\
+        if (rank == 1) { printf(\"last words\\n\"); raise(SIGKILL); }\n\
+        return MPI_Finalize(); }\n";
+    let program = compile_source("words", text, &[]);
+    for (lines, expected) in [("on", "last words\n"), ("off", "")] {
+        let output = ours(&program, 2, &[("IRONWEAVE_rte_line_buffered", lines)]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{lines}: {output:?}");
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// Errors end the job with their code and say where, by default.
 #[test]
 fn errors_are_fatal_by_default() {

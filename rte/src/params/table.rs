@@ -153,6 +153,8 @@ pub static TABLE: &[Def] = &[
 
     row("rte_suspect_timeout", Kind::Duration, "20s",
         "How long a process that cannot be reached, but that nobody calls dead, is waited for."),
+    row("rte_line_buffered", Kind::Choice(&["on", "off"]), "on",
+        "Standard output of C programs leaves line by line, so that a killed process loses none; off leaves it to the C library."),
     row("rte_host_timeout", Kind::Duration, "10s",
         "How long another host may be unreachable before its ranks count as failed (whole seconds, at least 3s)."),
 ];

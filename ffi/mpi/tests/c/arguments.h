@@ -32,6 +32,23 @@ static MPI_Status statuses[N];
 static void hook(MPI_Comm *where, int *code, ...) { (void)where, (void)code; }
 static void combine(void *in, void *inout, int *length, MPI_Datatype *type) { (void)in, (void)inout, (void)length, (void)type; }
 
+/* What needs no library. */
+static void lay_out(void) {
+  for (int i = 0; i < N; i++) {
+    ones[i] = ones_a[i] = ones_c[i] = 1;
+    negatives[i] = negatives_a[i] = negatives_c[i] = -2;
+    apart[i] = apart_a[i] = apart_c[i] = 4 * i;
+    types[i] = MPI_INT;
+    no_types[i] = MPI_DATATYPE_NULL;
+    requests[i] = MPI_REQUEST_NULL;
+  }
+  memset(long_key, 'k', sizeof long_key - 1);
+  memset(long_value, 'v', sizeof long_value - 1);
+  (void)a, (void)b, (void)ranges, (void)wrong_ranges, (void)blocks, (void)defaults, (void)pointers, (void)text, (void)newcomm;
+  (void)newtype, (void)newtypes, (void)newgroup, (void)newinfo, (void)handler, (void)newsession, (void)message, (void)op;
+  (void)hook, (void)combine, (void)zeros, (void)zeros_a, (void)zeros_c, (void)outs, (void)outs_a, (void)outs_c, (void)newkey;
+}
+
 static void prepare(void) {
   static int one = 1, zero = 0;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -50,27 +67,13 @@ static void prepare(void) {
   MPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, MPI_TYPE_NULL_DELETE_FN, &type_key, 0);
   MPI_Add_error_class(&my_class);
   MPI_Add_error_code(my_class, &my_code);
-  for (int i = 0; i < N; i++) {
-    ones[i] = ones_a[i] = ones_c[i] = 1;
-    negatives[i] = negatives_a[i] = negatives_c[i] = -2;
-    apart[i] = apart_a[i] = apart_c[i] = 4 * i;
-    types[i] = MPI_INT;
-    no_types[i] = MPI_DATATYPE_NULL;
-    requests[i] = MPI_REQUEST_NULL;
-  }
-  memset(long_key, 'k', sizeof long_key - 1);
-  memset(long_value, 'v', sizeof long_value - 1);
-  (void)a, (void)b, (void)ranges, (void)wrong_ranges, (void)blocks, (void)defaults, (void)pointers, (void)text, (void)newcomm;
-  (void)newtype, (void)newtypes, (void)newgroup, (void)newinfo, (void)handler, (void)newsession, (void)message, (void)op;
-  (void)hook, (void)combine, (void)zeros, (void)zeros_a, (void)zeros_c, (void)outs, (void)outs_a, (void)outs_c, (void)newkey;
+  lay_out();
 }
 
-/* After MPI_Finalize, each of the cases argv[2…] in a process of its own: its number, and how that ended: with 0 for success, 1 to
- * 255 for an error, or less than 0 for a signal. */
-static int after(int argc, char **argv, int (*const cases[])(void)) {
+/* Each of the cases argv[2…] in a process of its own: its number, and how that ended: with 0 for success, 1 to 255 for an error, or
+ * less than 0 for a signal. */
+static int apart_from_each_other(int argc, char **argv, int (*const cases[])(void)) {
   int status;
-  MPI_Session_finalize(&session);
-  MPI_Finalize();
   for (int i = 2; i < argc; i++) {
     fflush(NULL);
     pid_t child = fork();
@@ -84,9 +87,27 @@ static int after(int argc, char **argv, int (*const cases[])(void)) {
   return 0;
 }
 
+/* Before MPI_Init, with the handles that are there at all times. */
+static int before(int argc, char **argv, int (*const cases[])(void)) {
+  lay_out();
+  comm = cart = graph = dist = MPI_COMM_SELF;
+  pair = uncommitted = MPI_INT;
+  group = MPI_GROUP_EMPTY;
+  info = MPI_INFO_ENV;
+  session = MPI_SESSION_NULL;
+  return apart_from_each_other(argc, argv, cases);
+}
+
+static int after(int argc, char **argv, int (*const cases[])(void)) {
+  MPI_Session_finalize(&session);
+  MPI_Finalize();
+  return apart_from_each_other(argc, argv, cases);
+}
+
 /* A line a case, but those in argv[1…]: its number and the class. After a call that ends the program there is only the number. */
 static int run(int argc, char **argv, int (*const cases[])(void), int n) {
   int code, class, skip = 1;
+  if (argc > 1 && !strcmp(argv[1], "before")) return before(argc, argv, cases);
   MPI_Init(NULL, NULL);
   prepare();
   if (argc > 1 && !strcmp(argv[1], "after")) return after(argc, argv, cases);
