@@ -72,7 +72,12 @@ fn build(name: &str, source: &Path, flags: &[&str]) -> PathBuf {
 }
 
 /// Runs a command to its end, or fails after a while with what it said.
-pub fn run(mut command: Command, what: &str) -> Output {
+pub fn run(command: Command, what: &str) -> Output {
+    run_within(command, PATIENCE).unwrap_or_else(|said| panic!("{what} hangs:\n{said}"))
+}
+
+/// Runs a command to its end; `Err` is what it said until it was killed for lasting too long.
+pub fn run_within(mut command: Command, patience: Duration) -> Result<Output, String> {
     fn all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
         let mut pipe = pipe.expect("it is piped");
         std::thread::spawn(move || {
@@ -89,7 +94,7 @@ pub fn run(mut command: Command, what: &str) -> Output {
     let status = loop {
         match child.try_wait().expect("it is this process's child") {
             Some(status) => break status,
-            None if since.elapsed() > PATIENCE && !hung => {
+            None if since.elapsed() > patience && !hung => {
                 hung = true;
                 child.kill().expect("it is this process's child");
             }
@@ -103,6 +108,5 @@ pub fn run(mut command: Command, what: &str) -> Output {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(!hung, "{what} hangs:\n{said}");
-    output
+    if hung { Err(said) } else { Ok(output) }
 }
