@@ -41,6 +41,16 @@ impl Fabric {
     }
 }
 
+impl Fabric {
+    /// Whether the devices are iWARP's: their connections are TCP's, so that they know no partitions, no datagrams and no
+    /// repeated requests.
+    #[must_use]
+    pub fn is_iwarp(&self) -> bool {
+        let path = format!("/sys/class/infiniband/{}/node_type", self.device(0, 0));
+        std::fs::read_to_string(path).is_ok_and(|text| text.starts_with('4'))
+    }
+}
+
 /// One end of a wire of the virtual machine. What a test did to it is undone when this is dropped.
 #[derive(Debug)]
 pub struct Wire {

@@ -5,6 +5,7 @@ use clap::{Parser, ValueEnum};
 use ironweave::{Comm, Result, World};
 use ironweave_benches::drivers::loops::{Buffers, block};
 use ironweave_benches::spec::{MAX_SIZE, Spec, Test};
+use ironweave_benches::stats::median;
 use std::process::ExitCode;
 
 /// Latency, bandwidth and message rate over a sweep of message sizes; start it with `ironweave run -n N`.
@@ -19,6 +20,9 @@ struct Options {
     /// Timed iterations for every size [default: by size, see LOOPS.md].
     #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     iterations: Option<u32>,
+    /// Blocks for every size; the median of theirs is told. With `-i 1` that is the typical message, not the average one.
+    #[arg(short = 'b', long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    blocks: u32,
     /// Messages in flight of the windowed tests.
     #[arg(short = 'W', long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     window_size: u16,
@@ -99,7 +103,10 @@ fn sweep(comm: &Comm, options: &Options) -> Result<()> {
         };
         let spec = Spec { test, size, iterations };
         let mut buffers = Buffers::new(spec, options.window_size.into());
-        let value = block(comm, spec, &mut buffers)?;
+        let values = (0..options.blocks)
+            .map(|_| block(comm, spec, &mut buffers))
+            .collect::<Result<Vec<_>>>()?;
+        let value = median(&values).unwrap_or(f64::NAN);
         if rank_0 {
             println!("{}", line(test, size, value));
         }

@@ -41,6 +41,8 @@ const IWARP: &[&str] = &[
     "sleeps_and_wakes",
     "turns_strangers_away",
 ];
+/// The jobs of the quick set that run once more over iWARP.
+const IWARP_JOBS: &[&str] = &["a_job_recovers_from_a_killed_rank", "what_cannot_be_had_is_told"];
 /// Machines for one piece when the guest's kernel panics: what panics three times is no accident of the emulation.
 const MACHINES: u32 = 3;
 /// What of the suite runs once more over IPv6, with `--long`.
@@ -113,16 +115,25 @@ fn main() -> ExitCode {
     };
     let mut pieces: Vec<String> =
         binaries.iter().map(|binary| run("", binary, &format!("{filter}{skips}"))).collect();
-    let suite = |path: &&PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("conformance-"))
+    let named = |name: &'static str| {
+        let is = move |path: &&PathBuf| {
+            path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+        };
+        binaries.iter().find(is).filter(|_| arguments.vm)
     };
-    if let Some(suite) = binaries.iter().find(suite).filter(|_| arguments.vm) {
-        let short = format!("{} --exact", IWARP.join(" "));
+    // Once more over iWARP; its own status tells that the machine has no module.
+    let over_iwarp = |binary: &Path, quick: &[&str]| {
+        let short = format!("{} --exact", quick.join(" "));
         let whole = arguments.long || !filter.is_empty();
-        let iwarp = run("iwarp", suite, if whole { filter } else { &short });
-        // Its own status tells that the machine has no module.
+        let iwarp = run("iwarp", binary, if whole { filter } else { &short });
         let skip = "echo 'SKIP verbs/iwarp: the machine has no siw module'; status=$before";
-        pieces.push(format!("before=$status\n{iwarp}[ $status -eq 77 ] && {{ {skip}; }}\n"));
+        format!("before=$status\n{iwarp}[ $status -eq 77 ] && {{ {skip}; }}\n")
+    };
+    if let Some(jobs) = named("jobs-") {
+        pieces.push(over_iwarp(jobs, IWARP_JOBS));
+    }
+    if let Some(suite) = named("conformance-") {
+        pieces.push(over_iwarp(suite, IWARP));
         if arguments.long && filter.is_empty() {
             let words = format!("{} --exact", IPV6.join(" "));
             pieces.insert(0, run("env IRONWEAVE_VERBS_IPV6=1", suite, &words));
