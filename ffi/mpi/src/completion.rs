@@ -50,6 +50,7 @@ impl Several<'_> {
         statuses: *mut MPI_Status,
     ) -> Result<Several<'a>> {
         let count = crate::count::count("count", count)?;
+        array("array_of_requests", requests, count)?;
         let handles = match count {
             0 => &mut [],
             // SAFETY: this function's contract.

@@ -24,13 +24,15 @@ struct Failure {
     on: Option<Target>,
     /// What the caller gets, when that is not the code that the error handler hears.
     answer: Option<c_int>,
+    /// Who is told, when that is not the handler of an object that is there.
+    handler: Option<errhandler::Handler>,
 }
 
 /// An error of this class, or user's code.
 #[cold]
 #[must_use]
 pub fn fail(code: c_int, text: impl Into<String>) -> Fail {
-    Fail(Box::new(Failure { code, text: text.into(), on: None, answer: None }))
+    Fail(Box::new(Failure { code, text: text.into(), on: None, answer: None, handler: None }))
 }
 
 impl Fail {
@@ -50,6 +52,14 @@ impl Fail {
     #[must_use]
     pub fn on(mut self, target: impl Into<Target>) -> Fail {
         self.0.on.get_or_insert(target.into());
+        self
+    }
+
+    /// This error handler is told: the one for an object that did not come to be.
+    #[must_use]
+    pub fn told_to(mut self, handler: errhandler::Handler, instead: impl Into<Target>) -> Fail {
+        self.0.handler = Some(handler);
+        self.0.on = Some(instead.into());
         self
     }
 
@@ -199,14 +209,46 @@ pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()
     }
 }
 
-/// Whether a result has to be somewhere: handles of objects, and what few functions ask for by these names. Others may be null:
-/// arrays of no length, statuses, what tools do not ask for.
+/// Whether a number, a request, a message or a text has to have a place. Arrays may be of no length ([`array`] looks at those),
+/// and some results nobody has to ask for.
 const fn is_needed(name: &str) -> bool {
     let name = name.as_bytes();
-    matches!(name, b"flag" | b"size" | b"rank" | b"result")
+    !matches!(
+        name,
+        b"requests"
+            | b"indices"
+            | b"to"
+            | b"dims"
+            | b"periods"
+            | b"coords"
+            | b"ranks2"
+            | b"sources"
+            | b"destinations"
+            | b"sourceweights"
+            | b"destweights"
+            | b"edges"
+            | b"neighbors"
+            | b"array_of_integers"
+            | b"array_of_addresses"
+            | b"array_of_datatypes"
+            | b"array_of_large_counts"
+            | b"value"
+            | b"key"
+            | b"pset_name"
+            | b"desc"
+    ) && !matches!(name, [b'_', ..])
 }
 
-/// That a result is not a null pointer, where it must not be.
+/// That there is an array where entries are asked for.
+///
+/// # Errors
+/// `MPI_ERR_ARG`.
+#[inline]
+pub fn array<T>(name: &str, array: *const T, n: usize) -> Result<()> {
+    if array.is_null() && n > 0 { Err(missing(name)) } else { Ok(()) }
+}
+
+/// That a result is not a null pointer, where it must not be. Statuses may be.
 ///
 /// # Errors
 /// `MPI_ERR_ARG`.
@@ -219,7 +261,16 @@ pub fn needed<T: Copy + 'static>(on: Target, name: &'static str, value: &T) -> R
         || ty == TypeId::of::<*mut MPI_Info>()
         || ty == TypeId::of::<*mut MPI_Op>()
         || ty == TypeId::of::<*mut MPI_Session>();
-    let wanted = handle || ty == TypeId::of::<*mut c_int>() && is_needed(name);
+    let plain = ty == TypeId::of::<*mut c_int>()
+        || ty == TypeId::of::<*mut MPI_Aint>()
+        || ty == TypeId::of::<*mut MPI_Count>()
+        || ty == TypeId::of::<*mut MPI_Request>()
+        || ty == TypeId::of::<*mut MPI_Message>()
+        || ty == TypeId::of::<*mut MPI_Datatype>()
+        || ty == TypeId::of::<*mut c_char>();
+    let text = ty == TypeId::of::<*const c_char>()
+        && matches!(name.as_bytes(), b"comm_name" | b"type_name" | b"string");
+    let wanted = handle || text || plain && is_needed(name);
     if !wanted || matches!(on, Target::Tool) {
         return Ok(());
     }
@@ -298,7 +349,7 @@ pub fn raise(name: &'static str, on: Target, mut error: Fail) -> c_int {
         return if code < MPI_T_ERR_CANNOT_INIT { MPI_T_ERR_NOT_ACCESSIBLE } else { code };
     }
     let answer = error.0.answer.unwrap_or(code);
-    match errhandler::of(target) {
+    match error.0.handler.take().unwrap_or_else(|| errhandler::of(target)) {
         errhandler::Handler::Return => answer,
         errhandler::Handler::Fatal | errhandler::Handler::Abort => {
             let place = match target {

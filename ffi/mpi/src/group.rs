@@ -65,6 +65,7 @@ fn entries(n: c_int) -> Result<usize> {
 /// The array is as long.
 unsafe fn ranks(group: &Group, n: c_int, ranks: *const c_int) -> Result<Vec<u32>> {
     let n = entries(n)?;
+    array("ranks", ranks, n)?;
     // SAFETY: this function's contract.
     (0..n).map(|index| rank(group, unsafe { *ranks.add(index) })).collect()
 }
@@ -73,6 +74,7 @@ unsafe fn ranks(group: &Group, n: c_int, ranks: *const c_int) -> Result<Vec<u32>
 /// The array is as long.
 unsafe fn ranges(group: &Group, n: c_int, ranges: *const [c_int; 3]) -> Result<Vec<RankRange>> {
     let n = entries(n)?;
+    array("ranges", ranges, n)?;
     let range = |index| {
         // SAFETY: this function's contract.
         let [first, last, stride] = unsafe { *ranges.add(index) };
@@ -97,6 +99,8 @@ mpi! {
 
     fn MPI_Group_translate_ranks(group1: MPI_Group, n: c_int, ranks1: *const c_int, group2: MPI_Group, ranks2: *mut c_int) on none {
         let (from, to) = (get(group1)?, get(group2)?);
+        array("ranks1", ranks1, entries(n)?)?;
+        array("ranks2", ranks2, entries(n)?)?;
         for index in 0..entries(n)? {
             // SAFETY: the caller's arrays.
             unsafe {

@@ -446,6 +446,9 @@ unsafe fn irecv_now(
     comm: MPI_Comm,
     request: *mut MPI_Request,
 ) -> bool {
+    if request.is_null() {
+        return false;
+    }
     // SAFETY: this function's contract.
     let Some(plain) = (unsafe { plain(buf, count, datatype, rank, tag, comm) }) else {
         return false;
@@ -474,7 +477,7 @@ macro_rules! sends {
 
             fn $immediate / $immediate_c(buf: *const c_void, count: Count, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm, request: *mut MPI_Request) on comm first {
                 // SAFETY: the caller's buffer, given back before this returns.
-                let out = is_standard(Mode::$mode) && unsafe { send_now(buf, count.wide(), datatype, dest, tag, comm, false) };
+                let out = is_standard(Mode::$mode) && !request.is_null() && unsafe { send_now(buf, count.wide(), datatype, dest, tag, comm, false) };
                 if out {
                     // SAFETY: the caller's result.
                     unsafe { request.write(SENT) };

@@ -78,10 +78,10 @@ renamed! {
         PMPI_Type_get_extent(datatype, displacement, &raw mut extent)
     }
     MPI_Type_ub "PMPI_Type_ub" (datatype: MPI_Datatype, displacement: *mut MPI_Aint) {
-        let (mut lb, mut extent) = (0, 0);
-        let code = PMPI_Type_get_extent(datatype, &raw mut lb, &raw mut extent);
+        let mut extent = 0;
+        let code = PMPI_Type_get_extent(datatype, displacement, &raw mut extent);
         if code == MPI_SUCCESS {
-            displacement.write(lb + extent);
+            *displacement += extent;
         }
         code
     }

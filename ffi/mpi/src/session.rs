@@ -102,19 +102,60 @@ fn from_group(group: &Group, tag: &str, handler: Handler, hints: MPI_Info) -> Re
     Ok(made)
 }
 
+/// The thread level that a session asks for.
+fn thread_level(hints: &[(String, String)]) -> Result<c_int> {
+    let wanted = hints.iter().find(|(key, _)| key == "thread_level");
+    match wanted.map(|(_, level)| level.as_str()) {
+        Some("MPI_THREAD_SINGLE") => Ok(MPI_THREAD_SINGLE),
+        Some("MPI_THREAD_FUNNELED") => Ok(MPI_THREAD_FUNNELED),
+        Some("MPI_THREAD_SERIALIZED") => Ok(MPI_THREAD_SERIALIZED),
+        // Parts of a program do not know of each other: without a word, whatever they do is right (§11.3.1).
+        None | Some("MPI_THREAD_MULTIPLE") => Ok(MPI_THREAD_MULTIPLE),
+        Some(other) => {
+            let text = format!("the hint thread_level is {other:?}, which is no thread level");
+            Err(fail(MPI_ERR_INFO_VALUE, text))
+        }
+    }
+}
+
+/// The inter-communicator of two groups, led by these ranks of theirs.
+fn between_groups(
+    local: &Group,
+    local_leader: c_int,
+    remote: &Group,
+    remote_leader: c_int,
+    tag: &str,
+    handler: Handler,
+    info: MPI_Info,
+) -> Result<MPI_Comm> {
+    let leader = |group: &Group, rank: c_int, side: &str| {
+        let found = u32::try_from(rank).ok().and_then(|rank| group.process(rank));
+        let ranks = group.len();
+        found.ok_or_else(|| {
+            fail(MPI_ERR_RANK, format!("the {side} leader is {rank}, and there are {ranks} ranks"))
+        })
+    };
+    leader(local, local_leader, "local")?;
+    let other = leader(remote, remote_leader, "remote")?;
+    let here = from_group(local, tag, handler, info)?;
+    let (world, core) = (comm::get(MPI_COMM_WORLD)?.core, comm::get(here)?.core);
+    let made = create(here, Heritage::default(), |inside| {
+        let now = inside.engine.now();
+        let peer = Some((world, other));
+        inside.engine.iintercomm_create(core, local_leader as u32, peer, number(tag), now)
+    });
+    crate::construct::release(here)?;
+    made
+}
+
 mpi! {
     fn MPI_Session_init(info: MPI_Info, errhandler: MPI_Errhandler, session: *mut MPI_Session) on ever {
         let handler = Handler::of(errhandler, Kind::Session)?;
-        let mut hints = info::hints(info)?.map_or_else(Vec::new, |hints| hints.as_ref().clone());
-        let wanted = hints.iter().find(|(key, _)| key == "thread_level").map(|(_, level)| level.clone());
-        let level = match wanted.as_deref() {
-            Some("MPI_THREAD_FUNNELED") => MPI_THREAD_FUNNELED,
-            Some("MPI_THREAD_SERIALIZED") => MPI_THREAD_SERIALIZED,
-            Some("MPI_THREAD_SINGLE") => MPI_THREAD_SINGLE,
-            // Parts of a program do not know of each other: without a word, whatever they do is right (§11.3.1).
-            _ => MPI_THREAD_MULTIPLE,
-        };
-        environment::join(level)?;
+        let told = |error: Fail| error.told_to(handler.clone(), MPI_SESSION_NULL);
+        let hints = info::hints(info).map_err(told)?;
+        let mut hints = hints.map_or_else(Vec::new, |hints| hints.as_ref().clone());
+        let level = thread_level(&hints).map_err(told)?;
+        environment::join(level).map_err(told)?;
         hints.retain(|(key, _)| key == "thread_level");
         if hints.is_empty() {
             hints.push(("thread_level".into(), environment::level_name().into()));
@@ -152,6 +193,7 @@ mpi! {
         // SAFETY: the caller's results.
         unsafe {
             if *pset_len > 0 {
+                array("pset_name", pset_name, 1)?;
                 give_string(name, pset_name, *pset_len as usize, std::ptr::null_mut());
             }
             pset_len.write(name.len() as c_int + 1);
@@ -185,33 +227,27 @@ mpi! {
 
     fn MPI_Comm_create_from_group(group: MPI_Group, stringtag: *const c_char, info: MPI_Info, errhandler: MPI_Errhandler, newcomm: *mut MPI_Comm) on none {
         let handler = Handler::of(errhandler, Kind::Comm)?;
-        let group = group::get(group)?;
-        // SAFETY: the caller's string and result.
-        unsafe { newcomm.write(from_group(&group, &text(stringtag)?, handler, info)?) };
+        let make = || {
+            // SAFETY: the caller's string.
+            from_group(&group::get(group)?, &unsafe { text(stringtag)? }, handler.clone(), info)
+        };
+        let made = make().map_err(|error| error.told_to(handler.clone(), MPI_COMM_NULL))?;
+        // SAFETY: the caller's result.
+        unsafe { newcomm.write(made) };
         Ok(())
     }
 
     fn MPI_Intercomm_create_from_groups(local_group: MPI_Group, local_leader: c_int, remote_group: MPI_Group, remote_leader: c_int, stringtag: *const c_char, info: MPI_Info, errhandler: MPI_Errhandler, newintercomm: *mut MPI_Comm) on none {
         let handler = Handler::of(errhandler, Kind::Comm)?;
-        let (local, remote) = (group::get(local_group)?, group::get(remote_group)?);
-        let leader = |group: &Group, rank: c_int, side: &str| {
-            let found = u32::try_from(rank).ok().and_then(|rank| group.process(rank));
-            found.ok_or_else(|| fail(MPI_ERR_RANK, format!("the {side} leader is {rank}, and there are {} ranks", group.len())))
+        let make = || {
+            let (local, remote) = (group::get(local_group)?, group::get(remote_group)?);
+            // SAFETY: the caller's string.
+            let tag = unsafe { text(stringtag)? };
+            between_groups(&local, local_leader, &remote, remote_leader, &tag, handler.clone(), info)
         };
-        leader(&local, local_leader, "local")?;
-        let other = leader(&remote, remote_leader, "remote")?;
-        // SAFETY: the caller's string.
-        let tag = unsafe { text(stringtag)? };
-        let here = from_group(&local, &tag, handler, info)?;
-        let (world, core) = (comm::get(MPI_COMM_WORLD)?.core, comm::get(here)?.core);
-        let made = create(here, Heritage::default(), |inside| {
-            let now = inside.engine.now();
-            let peer = Some((world, other));
-            inside.engine.iintercomm_create(core, local_leader as u32, peer, number(&tag), now)
-        });
-        crate::construct::release(here)?;
+        let made = make().map_err(|error| error.told_to(handler.clone(), MPI_COMM_NULL))?;
         // SAFETY: the caller's result.
-        unsafe { newintercomm.write(made?) };
+        unsafe { newintercomm.write(made) };
         Ok(())
     }
 

@@ -53,6 +53,7 @@ unsafe fn give(list: impl IntoIterator<Item = c_int>, to: *mut c_int, most: c_in
     let most = crate::count::count("the length of the array", most)
         .map_err(|error| error.recoded(MPI_ERR_ARG))?;
     for (at, value) in list.into_iter().take(most).enumerate() {
+        array("an array of results", to, 1)?;
         // SAFETY: this function's contract.
         unsafe { to.add(at).write(value) };
     }

@@ -61,12 +61,12 @@ const EVER: [&str; 9] = [
     "MPI_Finalized",
 ];
 
-fn program(name: &str) -> (PathBuf, Vec<Case>) {
+fn program(name: &str, nulls: bool) -> (PathBuf, Vec<Case>) {
     let list = root().join("ffi/mpi/abi/functions.h");
     let list = std::fs::read_to_string(list).expect("the list is there");
     let functions = ironweave_abi_list::parse(&list).expect("the list of functions");
-    let (text, cases) = generate::program(&functions);
-    assert!(cases.len() > 2_000, "{} calls are few", cases.len());
+    let (text, cases) = generate::program(&functions, nulls);
+    assert!(cases.len() > if nulls { 500 } else { 2_000 }, "{} calls are few", cases.len());
     let folder = root().join("ffi/mpi/tests/c");
     let include = format!("-I{}", folder.to_str().expect("a path of ours"));
     (compile_source(name, &text, &[&include, "-O0"]), cases)
@@ -104,7 +104,7 @@ fn classes() -> HashMap<i32, String> {
 
 #[test]
 fn every_wrong_argument_has_its_class() {
-    let (program, cases) = program("arguments");
+    let (program, cases) = program("arguments", false);
     let classes = classes();
     let asked = |answers: &HashMap<usize, i32>, number: usize| {
         let answer = answers.get(&number)?;
@@ -151,7 +151,7 @@ fn every_wrong_argument_has_its_class() {
 
 /// Makes every call that is right at other times, each in a process of its own. Which of them are neither an error nor allowed?
 fn unreported(when: &str, allowed: &[&str]) -> Vec<String> {
-    let (program, cases) = program(when);
+    let (program, cases) = program(when, false);
     let mut arguments = vec![when.to_owned()];
     let right = (0..cases.len()).filter(|number| cases[*number].wrong.is_empty());
     arguments.extend(right.map(|number| number.to_string()));
@@ -179,4 +179,22 @@ fn calls_before_init_are_reported() {
 fn calls_after_finalize_are_reported() {
     let unreported = unreported("after", &[&EVER[..], &["MPI_Errhandler_free"]].concat());
     assert!(unreported.is_empty(), "not reported after MPI_Finalize: {unreported:?}");
+}
+
+/// A null pointer where a result or an array is asked for is no crash.
+#[test]
+fn null_pointers_are_refused() {
+    let (program, cases) = program("nulls", true);
+    let mut arguments = vec!["apart".to_owned()];
+    arguments.extend((0..cases.len()).map(|number| number.to_string()));
+    let ended = answers(Command::new(&program), &arguments);
+    assert_eq!(ended.len(), cases.len());
+    let mut crashed: Vec<_> = ended.iter().filter(|(_, ended)| **ended < 0).collect();
+    crashed.sort();
+    let told = |(number, signal): (&usize, &i32)| {
+        format!("{} {}: signal {}", cases[*number].function, cases[*number].wrong, -signal)
+    };
+    let crashed: Vec<_> = crashed.into_iter().map(told).collect();
+    assert!(crashed.is_empty(), "{} of {}:\n{}", crashed.len(), cases.len(), crashed.join("\n"));
+    std::fs::remove_file(program).expect("it was just made");
 }

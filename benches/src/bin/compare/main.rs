@@ -10,6 +10,7 @@ mod report;
 mod rows;
 mod run;
 mod samples;
+mod why;
 
 use clap::{Parser, ValueEnum};
 use ironweave_benches::probe::{self, Kind};

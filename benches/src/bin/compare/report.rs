@@ -4,6 +4,7 @@ use crate::machine;
 use crate::peers::{Family, PROGRAMS, Program};
 use crate::rows::{ROWS, Row, Suite, show};
 use crate::samples::{Samples, Standing};
+use crate::why::why;
 use ironweave_benches::probe::Kind;
 use std::fmt::Write as _;
 
@@ -16,6 +17,8 @@ pub struct Report {
     pub table: String,
     /// `SKIP` lines and remarks.
     pub notes: Vec<String>,
+    /// Names of the rows that miss their goals.
+    pub missed: Vec<&'static str>,
 }
 
 /// A row that was asked for, with the programs that take part in it.
@@ -42,6 +45,7 @@ pub fn report(
     mut notes: Vec<String>,
 ) -> Report {
     let mut lines = Vec::new();
+    let mut missed = Vec::new();
     let mut table = String::from(
         "| row | cores | ours | best peer | ratio | goal | verdict | everyone (median, blocks) |\n|---|---|---|---|---|---|---|---|\n",
     );
@@ -55,6 +59,9 @@ pub fn report(
             Some(kind) => {
                 let standing = samples.standing(entry.index, row, &entry.peers(), kind);
                 lines.push(line(row, &standing, with_ours));
+                if with_ours && verdict(row, &standing) != Some(true) {
+                    missed.push(row.name);
+                }
                 for name in
                     measured.iter().filter(|name| samples.count(entry.index, name, kind) == 0)
                 {
@@ -86,7 +93,7 @@ pub fn report(
             }
         }
     }
-    Report { lines, table, notes }
+    Report { lines, table, notes, missed }
 }
 
 fn seen(samples: &Samples, entry: &Entry, name: &'static str) -> bool {
@@ -169,9 +176,16 @@ pub fn results_page(report: &Report, how: &str) -> String {
     for note in &report.notes {
         let _ = writeln!(page, "{note}");
     }
+    page.push_str("```\n");
+    if !report.missed.is_empty() {
+        page.push_str("\n## Missed, and why\n\n");
+    }
+    for row in &report.missed {
+        let _ = writeln!(page, "- `{row}`: {}.", why(row));
+    }
     let _ = writeln!(
         page,
-        "```\n\n{}\n## Settings\n\n| suite | program | settings |\n|---|---|---|",
+        "\n{}\n## Settings\n\n| suite | program | settings |\n|---|---|---|",
         report.table
     );
     for program in PROGRAMS {

@@ -97,6 +97,16 @@ impl Varying {
             Datatypes::Same(datatype) => data::element(datatype)?.extent,
             Datatypes::Each(_) => 1,
         };
+        let without = match datatypes {
+            _ if n == 0 => None,
+            _ if counts.is_null() => Some("an array of counts"),
+            _ if displs.is_null() => Some("an array of displacements"),
+            Datatypes::Each(datatypes) if datatypes.is_null() => Some("an array of datatypes"),
+            _ => None,
+        };
+        if let Some(what) = without {
+            return Err(fail(MPI_ERR_ARG, format!("{what} is a null pointer")));
+        }
         let pieces = (0..n as usize).map(|rank| {
             // SAFETY: this function's contract.
             let (count, displ, datatype) = unsafe {

@@ -30,7 +30,7 @@ macro_rules! collective {
 
             fn $immediate / $immediate_c($($arg: $ty,)* comm: MPI_Comm, request: *mut MPI_Request) on comm $(first {
                 // SAFETY: the caller's buffers, which are the library's until the request is over, and result.
-                unsafe { $crate::collective::soon::immediate(comm, move |$there| $soon).map(|made| made.map(|made| request.write(made))) }
+                if request.is_null() { None } else { unsafe { $crate::collective::soon::immediate(comm, move |$there| $soon).map(|made| made.map(|made| request.write(made))) } }
             })? {
                 // SAFETY: the caller's buffers, which are the library's until the request is over, and result.
                 unsafe { $crate::collective::run::immediate(comm, move |$there| $prepare, request) }

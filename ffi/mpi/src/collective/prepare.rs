@@ -352,6 +352,9 @@ pub unsafe fn reduce_scatter(
     recvcounts: Counts,
 ) -> Result<Prepared> {
     let combination = combination(operands.op, operands.datatype)?;
+    if recvcounts.is_null() {
+        return Err(fail(MPI_ERR_ARG, "recvcounts is a null pointer"));
+    }
     let counts = (0..there.size as usize).map(|rank| {
         // SAFETY: the caller's array has an entry for each rank of the local group.
         crate::count::count("recvcounts", unsafe { recvcounts.get(rank) })

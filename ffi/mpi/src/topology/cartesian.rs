@@ -18,6 +18,8 @@ fn given(
         return Err(fail(MPI_ERR_COMM, "it is an inter-communicator"));
     }
     let n = crate::count::count("ndims", ndims).map_err(|error| error.recoded(MPI_ERR_DIMS))?;
+    array("dims", dims, n)?;
+    array("periods", periods, n)?;
     let mut all = (Vec::with_capacity(n), Vec::with_capacity(n), 1u64);
     for at in 0..n {
         // SAFETY: the caller's arrays have an entry for each dimension.
@@ -104,6 +106,7 @@ mpi! {
 
     fn MPI_Cart_rank(comm: MPI_Comm, coords: *const c_int, rank: *mut c_int) on comm {
         let (_, dims, periods) = cart(comm)?;
+        array("coords", coords, dims.len())?;
         let mut there = Vec::with_capacity(dims.len());
         for (at, (&dim, &ring)) in dims.iter().zip(periods).enumerate() {
             // SAFETY: the caller's array has an entry for each dimension.
@@ -145,6 +148,7 @@ mpi! {
 
     fn MPI_Cart_sub(comm: MPI_Comm, remain_dims: *const c_int, newcomm: *mut MPI_Comm) on comm {
         let (there, dims, periods) = cart(comm)?;
+        array("remain_dims", remain_dims, dims.len())?;
         // SAFETY: the caller's array has an entry for each dimension.
         let stays: Vec<bool> = (0..dims.len()).map(|at| unsafe { *remain_dims.add(at) != 0 }).collect();
         let here = grid::coords(dims, there.rank);

@@ -12,6 +12,7 @@ mpi! {
         if ndims == 0 {
             return if nnodes == 1 { Ok(()) } else { Err(fail(MPI_ERR_DIMS, format!("{nnodes} nodes in no dimension"))) };
         }
+        array("dims", dims, ndims)?;
         // SAFETY: the caller's array.
         let dims = unsafe { std::slice::from_raw_parts_mut(dims, ndims) };
         if let Some(wrong) = dims.iter().find(|dim| **dim < 0) {

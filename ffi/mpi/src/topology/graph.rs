@@ -35,6 +35,7 @@ unsafe fn whole(
         let text = format!("a graph of {nodes} nodes, and there are {} processes", there.size);
         return Err(fail(MPI_ERR_TOPOLOGY, text));
     }
+    array("index", index, nodes)?;
     // SAFETY: this function's contract.
     let index: Vec<c_int> = (0..nodes).map(|at| unsafe { *index.add(at) }).collect();
     let mut before = 0;
@@ -44,6 +45,7 @@ unsafe fn whole(
         }
         before = end;
     }
+    array("edges", edges, before as usize)?;
     // SAFETY: this function's contract.
     let edges: Vec<c_int> = (0..before as usize).map(|at| unsafe { *edges.add(at) }).collect();
     if let Some(wrong) = edges.iter().find(|edge| !(0..nnodes).contains(*edge)) {
@@ -93,6 +95,8 @@ unsafe fn edges(
 ) -> Result<Vec<Edge>> {
     let degree =
         crate::count::count("the degree", degree).map_err(|error| error.recoded(MPI_ERR_ARG))?;
+    array("a list of neighbors", ranks, degree)?;
+    array("a list of weights", weights, degree)?;
     let edge = |at| {
         // SAFETY: this function's contract.
         let (rank, weight) =
@@ -158,6 +162,8 @@ unsafe fn collect(
 ) -> Result<Topology> {
     let there = comm::get(comm)?;
     let n = crate::count::count("n", n).map_err(|error| error.recoded(MPI_ERR_ARG))?;
+    array("sources", sources, n)?;
+    array("degrees", degrees, n)?;
     // For each process: (is it the destination, the other, the weight) for each edge.
     let mut parts = vec![Vec::new(); there.size as usize];
     let mut next = 0;
@@ -236,11 +242,11 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Graph_get(comm: MPI_Comm, maxindex: c_int, maxedges: c_int, index: *mut c_int, edges: *mut c_int) on comm {
+    fn MPI_Graph_get(comm: MPI_Comm, maxindex: c_int, maxedges: c_int, indices: *mut c_int, edges: *mut c_int) on comm {
         let (_, all, list) = graph(comm)?;
         // SAFETY: the caller's results.
         unsafe {
-            give(all.iter().copied(), index, maxindex)?;
+            give(all.iter().copied(), indices, maxindex)?;
             give(list.iter().copied(), edges, maxedges)?;
         }
         Ok(())

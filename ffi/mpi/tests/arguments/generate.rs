@@ -317,8 +317,13 @@ fn wrong(
     list.iter().map(|(text, class)| ((*text).to_owned(), *class)).collect()
 }
 
-/// The program and its cases, in their order.
-pub fn program(functions: &[Function]) -> (String, Vec<Case>) {
+/// Pointers that mean something where they are null, or where the other arguments ask for nothing.
+fn may_be_null(kind: &str, name: &str) -> bool {
+    kind.ends_with("void *") || kind.contains("MPI_Status *") || name.contains("attribute_val")
+}
+
+/// The program and its cases, in their order: wrong arguments, or (`nulls`) null pointers for whatever is one.
+pub fn program(functions: &[Function], nulls: bool) -> (String, Vec<Case>) {
     let (mut text, mut cases) = (String::from("#include \"arguments.h\"\n"), Vec::new());
     for function in functions.iter().filter(|function| !is_left_out(function)) {
         let f = function.name.as_str();
@@ -354,6 +359,15 @@ pub fn program(functions: &[Function]) -> (String, Vec<Case>) {
             let wrong = at.map_or(String::new(), |_| format!("{name}: {shown}"));
             cases.push(Case { function: f.to_owned(), wrong, class });
         };
+        if nulls {
+            for (index, (kind, name, brackets)) in parameters.iter().enumerate() {
+                let is_pointer = kind.ends_with('*') || !brackets.is_empty();
+                if is_pointer && !may_be_null(kind, name) {
+                    call(Some(index), "NULL", "");
+                }
+            }
+            continue;
+        }
         if !is_always_wrong(f) {
             call(None, "", "MPI_SUCCESS");
         }

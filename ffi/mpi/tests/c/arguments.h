@@ -111,6 +111,7 @@ static int run(int argc, char **argv, int (*const cases[])(void), int n) {
   MPI_Init(NULL, NULL);
   prepare();
   if (argc > 1 && !strcmp(argv[1], "after")) return after(argc, argv, cases);
+  if (argc > 1 && !strcmp(argv[1], "apart")) return apart_from_each_other(argc, argv, cases);
   for (int i = 0; i < n; i++) {
     if (skip < argc && atoi(argv[skip]) == i) {
       skip++;

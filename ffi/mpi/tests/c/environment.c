@@ -131,6 +131,10 @@ static void sessions(void) {
   MPI_Errhandler mine, found;
   MPI_Info info;
   int class;
+  OK(MPI_Info_create(&info));
+  OK(MPI_Info_set(info, "thread_level", "MPI_THREAD_SOME"));
+  CHECK(MPI_Session_init(info, MPI_ERRORS_RETURN, &session) != MPI_SUCCESS); /* told to the handler that was given */
+  OK(MPI_Info_free(&info));
   OK(MPI_Session_create_errhandler(session_handler, &mine));
   OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
   OK(MPI_Session_get_errhandler(session, &found));

@@ -113,8 +113,28 @@ static void no_events(void) {
   CHECK(MPI_T_finalize() == MPI_SUCCESS);
 }
 
+static int told;
+
+static void note(MPI_Comm *comm, int *code, ...) { told += *comm == MPI_COMM_NULL && *code == MPI_ERR_GROUP; }
+
+/* The error handler for a communicator that does not come to be. */
+static void unborn(void) {
+  MPI_Comm comm;
+  MPI_Group all;
+  MPI_Errhandler handler;
+  OK(MPI_Comm_group(MPI_COMM_WORLD, &all));
+  OK(MPI_Comm_create_errhandler(note, &handler));
+  CLASS(MPI_Comm_create_from_group(MPI_GROUP_NULL, "x", MPI_INFO_NULL, handler, &comm), MPI_ERR_GROUP);
+  CHECK(told == 1);
+  CLASS(MPI_Intercomm_create_from_groups(all, 0, MPI_GROUP_NULL, 0, "x", MPI_INFO_NULL, handler, &comm), MPI_ERR_GROUP);
+  CHECK(told == 2);
+  OK(MPI_Errhandler_free(&handler));
+  OK(MPI_Group_free(&all));
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
+  unborn();
   one_by_one();
   empty_parts();
   without_communicator();
