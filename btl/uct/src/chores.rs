@@ -32,6 +32,7 @@ impl Uct {
                 }
             }
         }
+        self.tend_tasks(sink);
         for (life, end) in std::mem::take(&mut self.core.ending) {
             if let Some((peer, _)) = self.core.live(life) {
                 self.end(peer, end, sink);

@@ -13,20 +13,27 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(10);
 impl Uct {
     /// Ends a life. Nothing when there is none.
     ///
-    /// No payload is in the library's hands that is not its own copy, so the endpoint is fenced by being out of its seat.
-    /// Its lines stay open until what was sent is out, since a stream that is cut in the middle of a message would take the
-    /// other direction with it.
+    /// What the library has of the user's is taken out of its hands first ([`Uct::fence`]); all else is its own copy, so the
+    /// endpoint is fenced by being out of its seat. Its lines stay open until what was sent is out, since a stream that is
+    /// cut in the middle of a message would take the other direction with it.
     #[cold]
     pub(crate) fn end<S: Sink>(&mut self, peer: Peer, end: End, sink: &mut S) {
         let Some(seat) = self.core.seats.get_mut(peer.index()) else { return };
-        let Some(ep) = seat.ep.take() else { return };
+        let Some(mut ep) = seat.ep.take() else { return };
         seat.over = seat.heard; // a greeting that comes again begins nothing
+        let useful = self.fence(ep.token, ep.lines.main, ep.lines.reach);
+        let reach = ep.lines.reach.take();
+        if let Some(port) = self.port.as_mut() {
+            let cut = (!useful).then_some(ep.lines.main);
+            reach.into_iter().chain(cut).for_each(|line| port.close(line));
+        }
+        let (moves, sends) = self.tasks.cancel(ep.token, self.port.as_mut());
         let before = self.core.controls.len();
         let mut words = VecDeque::new();
         self.core.controls.retain(|control| control.life != ep.token);
         let purged = before - self.core.controls.len();
         self.core.counters.purged.add(purged as u64);
-        let line = if ep.joined { ep.lines.main } else { ep.lines.for_letters() };
+        let line = if ep.joined && useful { ep.lines.main } else { ep.lines.for_letters() };
         let mut say =
             |kind| words.push_back((line, word(kind, 0, ep.theirs).to_le_bytes().to_vec()));
         let to_itself = peer.0 == self.core.who.me;
@@ -45,11 +52,21 @@ impl Uct {
         if !ep.known {
             return;
         }
+        let why = match &end {
+            End::Fault(fault) => fault.clone(),
+            End::Invalidated => Fault::operation(peer, Cause::Invalidated),
+            End::Quiet(_) => Fault::rail(peer, Cause::Finalized),
+        };
         if let End::Fault(fault) = end {
             self.core.counters.faults.add(1);
             self.core.reports += 1;
             sink.fault(fault);
         }
+        self.tend_tasks(sink); // what was over before
+        self.core.counters.purged.add((moves.len() + sends.len()) as u64);
+        self.core.reports += moves.len() + sends.len();
+        moves.into_iter().for_each(|descriptor| sink.rma_completed(descriptor, Err(why.clone())));
+        sends.into_iter().for_each(|descriptor| sink.completed(descriptor, Err(why.clone())));
         self.core.reports += 1;
         sink.closed(peer);
     }

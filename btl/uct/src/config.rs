@@ -1,7 +1,7 @@
 //! What a rail is opened with, and which transports on which devices become rails.
 
 use ironweave_btl::Peer;
-use ironweave_ffi_uct::{DeviceKind, Resource, Uct, UctError, defaults};
+use ironweave_ffi_uct::{DeviceKind, KERNEL, Resource, Uct, UctError, defaults};
 use std::time::Duration;
 
 /// How UCT is used.
@@ -15,7 +15,8 @@ pub struct UctConfig {
     pub job: String,
     /// The library, by soname or path; `None`: `IRONWEAVE_UCT_LIB`, or libuct.so.0.
     pub library: Option<String>,
-    /// Transports to use, by name (`posix`, `tcp`, `rc_verbs`); empty: posix, and the best network there is.
+    /// Transports to use, by name (`posix`, `tcp`, `rc_verbs`); empty: posix, and the best network there is. `cma` beside one
+    /// of shared memory has long messages read out of the sender's memory.
     pub transports: Vec<String>,
     /// Devices to use (`mlx5_0:1`, `eth0`); empty: all, loopback only when there is no other. Memory is not asked for by
     /// name.
@@ -119,6 +120,19 @@ pub(crate) fn letters(uct: &Uct, main: &Resource) -> Result<Option<Resource>, Op
     Ok(resources.into_iter().min_by_key(rank))
 }
 
+/// What reaches the memory of peers for `main`, where that is asked for and does not by itself.
+pub(crate) fn reader(
+    uct: &Uct,
+    config: &UctConfig,
+    main: &Resource,
+) -> Result<Option<Resource>, OpenError> {
+    let asked = config.transports.iter().any(|name| name == KERNEL);
+    if !asked || main.kind != DeviceKind::SharedMemory {
+        return Ok(None);
+    }
+    Ok(uct.resources()?.into_iter().find(|resource| resource.transport == KERNEL))
+}
+
 fn sift(resources: Vec<Resource>, config: &UctConfig) -> Result<Vec<Resource>, OpenError> {
     let has = |name: &str| resources.iter().any(|resource| resource.transport == name);
     let wanted: Vec<&str> = match config.transports.is_empty() {
@@ -149,8 +163,18 @@ fn sift(resources: Vec<Resource>, config: &UctConfig) -> Result<Vec<Resource>, O
     {
         return Err(nothing("device", name, |resource| &resource.device));
     }
+    let memory = |name: &&str| {
+        *name != KERNEL
+            && resources.iter().any(|resource| {
+                resource.transport == *name && resource.kind == DeviceKind::SharedMemory
+            })
+    };
+    let beside = wanted.iter().any(memory);
     let mut chosen = Vec::new();
     for name in wanted {
+        if name == KERNEL && beside {
+            continue;
+        }
         let mut rails: Vec<&Resource> =
             resources.iter().filter(|resource| resource.transport == name).collect();
         let network = rails.iter().any(|rail| rail.kind == DeviceKind::Network);
@@ -215,6 +239,7 @@ mod tests {
             row("tcp", "lo", DeviceKind::Network),
             row("tcp", "eth0", DeviceKind::Network),
             row("posix", "memory", DeviceKind::SharedMemory),
+            row("cma", "memory", DeviceKind::SharedMemory),
         ]
     }
 
@@ -234,8 +259,11 @@ mod tests {
         assert_eq!(chosen(&[], &[]).unwrap(), ["posix/memory", "tcp/eth0"]);
         assert_eq!(chosen(&["tcp"], &["lo"]).unwrap(), ["tcp/lo"]);
         assert_eq!(chosen(&["tcp", "self"], &["lo"]).unwrap(), ["tcp/lo", "self/memory"]);
+        assert_eq!(chosen(&["cma", "posix"], &[]).unwrap(), ["posix/memory"]);
+        // Alone it becomes a rail, which then says what it lacks.
+        assert_eq!(chosen(&["cma"], &[]).unwrap(), ["cma/memory"]);
         let error = chosen(&["rc_verbs"], &[]).unwrap_err();
-        assert_eq!(error, "uct: no transport rc_verbs; there are self, tcp, posix");
+        assert_eq!(error, "uct: no transport rc_verbs; there are self, tcp, posix, cma");
         let error = chosen(&["tcp"], &["mlx5_0:1"]).unwrap_err();
         assert_eq!(error, "uct: no device mlx5_0:1; there are memory, lo, eth0");
     }

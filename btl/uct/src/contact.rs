@@ -1,8 +1,8 @@
 //! Where a rail is reached: the names of its interfaces, and the address blob around them. Pure.
 //!
 //! ```text
-//!  contact: four times (len u8, bytes): device and interface that carry frames; the same for letters, both empty where
-//!           the first interface can be connected to
+//!  contact: six times (len u8, bytes): device and interface that carry frames; the same for letters, both empty where
+//!           the first interface can be connected to; the same for reaching memory, both empty where none is its own
 //!  blob:    version u8 │ incarnation u64 │ frame u32 │ transport: len u8, text │ contact │ seal 32
 //! ```
 //!
@@ -12,7 +12,7 @@
 use crate::wire::JobKey;
 use ironweave_ffi_uct::Name;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const SEAL: usize = 32;
 
 /// The names of a rail's interfaces.
@@ -22,23 +22,33 @@ pub struct Contact {
     pub main: Name,
     /// Carries greetings, where the first can only be connected endpoint to endpoint.
     pub letters: Option<Name>,
+    /// Reaches the process's memory, where the first does not.
+    pub reach: Option<Name>,
 }
 
+/// An absent name.
+const NONE: &Name = &Name { device: Vec::new(), iface: Vec::new() };
+
 impl Contact {
+    fn parts(&self) -> [&[u8]; 6] {
+        let [letters, reach] =
+            [&self.letters, &self.reach].map(|name| name.as_ref().unwrap_or(NONE));
+        let names = [&self.main, letters, reach];
+        let mut parts = [&[][..]; 6];
+        for (at, name) in names.into_iter().enumerate() {
+            (parts[2 * at], parts[2 * at + 1]) = (&name.device, &name.iface);
+        }
+        parts
+    }
+
     /// Whether every part can be encoded.
     pub fn fits(&self) -> bool {
-        let none = Name::default();
-        let letters = self.letters.as_ref().unwrap_or(&none);
-        [&self.main.device, &self.main.iface, &letters.device, &letters.iface]
-            .iter()
-            .all(|part| part.len() < 256)
+        self.parts().iter().all(|part| part.len() < 256)
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        let none = Name::default();
-        let letters = self.letters.as_ref().unwrap_or(&none);
         let mut out = Vec::new();
-        for part in [&self.main.device, &self.main.iface, &letters.device, &letters.iface] {
+        for part in self.parts() {
             out.push(part.len() as u8); // rails whose names do not fit are not opened
             out.extend_from_slice(&part[..part.len().min(255)]);
         }
@@ -56,13 +66,14 @@ impl Contact {
         };
         let main = Name { device: part()?, iface: part()? };
         let letters = Name { device: part()?, iface: part()? };
-        let letters = (letters != Name::default()).then_some(letters);
-        rest.is_empty().then_some(Contact { main, letters })
+        let reach = Name { device: part()?, iface: part()? };
+        let [letters, reach] = [letters, reach].map(|name| (name != *NONE).then_some(name));
+        rest.is_empty().then_some(Contact { main, letters, reach })
     }
 
     #[cfg(test)]
     pub fn example() -> Contact {
-        Contact { main: Name { device: vec![1, 2], iface: vec![3] }, letters: None }
+        Contact { main: Name { device: vec![1, 2], iface: vec![3] }, letters: None, reach: None }
     }
 }
 
@@ -137,11 +148,13 @@ mod tests {
             incarnation in any::<u64>(),
             frame in any::<u32>(),
             transport in "[a-z_]{0,9}",
-            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..60), 4),
+            parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..60), 6),
             letters in any::<bool>(),
+            reach in any::<bool>(),
         ) {
             let name = |at: usize| Name { device: parts[at].clone(), iface: parts[at + 1].clone() };
-            let contact = Contact { main: name(0), letters: letters.then(|| name(2)) };
+            let (letters, reach) = (letters.then(|| name(2)), reach.then(|| name(4)));
+            let contact = Contact { main: name(0), letters, reach };
             prop_assert!(contact.fits());
             let blob = Blob { incarnation, frame, transport, contact };
             let bytes = blob.encode(&key());

@@ -4,6 +4,7 @@
 //! since nothing can be closed while the library is calling back.
 
 use crate::endpoint::{Endpoint, Farewell, Lines, Phase, Seat};
+use crate::rma::READS;
 use crate::verdict::{Verdict, judge};
 use crate::wire::{Greeter, Greeting, JobKey, Kind, PEERS_MAX, index_of, split};
 use ironweave_btl::{Cause, Counters, Fault, Peer, Sink};
@@ -124,6 +125,7 @@ impl Core {
                     ep.stuck = None;
                 }
             }
+            Event::Broke { mark, .. } if mark & READS != 0 => {} // its operations tell
             Event::Broke { mark, status } => self.broke(mark, status),
             Event::Done { cookie, status } => self.done.push((cookie, status)),
         }

@@ -35,6 +35,8 @@ pub(crate) struct Lines {
     pub main: EpId,
     /// Carries greetings, where `main` is joined by them.
     pub letters: Option<EpId>,
+    /// Reaches the peer's memory, where `main` cannot; made when it is needed.
+    pub reach: Option<EpId>,
 }
 
 impl Lines {

@@ -30,7 +30,8 @@ impl Uct {
         let (main, letters) = (self.main, self.letters);
         let port = self.port.as_mut().ok_or(NO_PORT)?;
         let (Some(letters), Some(there)) = (letters, &contact.letters) else {
-            return Ok(Lines { main: port.connect(main, &contact.main, life)?, letters: None });
+            let main = port.connect(main, &contact.main, life)?;
+            return Ok(Lines { main, letters: None, reach: None });
         };
         let line = port.connect(letters, there, life)?;
         let prepared = match self.queues {
@@ -38,7 +39,7 @@ impl Uct {
             false => port.prepare(main, life),
         };
         match prepared {
-            Ok(main) => Ok(Lines { main, letters: Some(line) }),
+            Ok(main) => Ok(Lines { main, letters: Some(line), reach: None }),
             Err(error) => {
                 port.close(line);
                 Err(error)

@@ -8,6 +8,8 @@
 //! * [`UctConfig`] and [`Uct::open_all`] choose transports and open a rail for each of their devices.
 //! * `wire`, `contact`: bytes. `endpoint`, `core`, `verdict`: state, without a library. `rail`: the contract, with `greet`
 //!   (how connections begin), `chores` (what is done beside polling) and `close` (how they end).
+//! * `reach`: keys of memory. `tasks`: operations that reach it. `lend`: the library's calls for them. `rma`: the contract's
+//!   part of it.
 //!
 //! How a dead peer shows: by the error handler (tcp, RDMA), or by a check of each peer every [`UctConfig::check`] (posix,
 //! sysv). Either way it is a fault of the rail, and says nothing of the process.
@@ -24,7 +26,11 @@ mod contact;
 mod core;
 mod endpoint;
 mod greet;
+mod lend;
 mod rail;
+mod reach;
+mod rma;
+mod tasks;
 mod verdict;
 mod wire;
 

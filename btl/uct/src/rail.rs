@@ -1,7 +1,8 @@
 //! The transport: one interface of UCT, driven as the BTL contract wants it.
 //!
-//! Frames are copied into the library's memory before a call returns, so nothing of the user's is ever in its hands, and an
-//! endpoint ends at once, whether its peer lives or not (law 2). Room is the library's own: a refused frame is not queued.
+//! Frames are copied into the library's memory before a call returns, and what reaches the user's is fenced before an
+//! endpoint ends (`rma`), so that happens at once, whether its peer lives or not (law 2). Room is the library's own: a
+//! refused frame is not queued.
 
 use crate::NAME;
 use crate::config::{OpenError, UctConfig, choose, settings};
@@ -9,12 +10,14 @@ use crate::contact::{Blob, Contact};
 use crate::core::{Core, End};
 use crate::endpoint::{Endpoint, Farewell, Phase};
 use crate::greet::random;
+use crate::reach::{Lent, OPENER_MAX, Reach};
+use crate::tasks::Tasks;
 use crate::verdict::{Verdict, judge};
 use crate::wire::{EP_ADDRESS_MAX, Greeter, JobKey, Kind, LEAD_MAX, PEERS_MAX, PREFIX, word};
-use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, Residue, RmaDescriptor, Sink, Token,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Token,
 };
 use ironweave_ffi_uct::{
     Attributes, DeviceKind, EpId, IfaceId, MESSAGE_MIN, Port, Resource, Status, Uct as Library,
@@ -40,7 +43,11 @@ pub struct Uct {
     pub(crate) main: IfaceId,
     pub(crate) letters: Option<IfaceId>,
     pub(crate) core: Core,
-    caps: Caps,
+    /// After the port: what is in its hands outlives it.
+    pub(crate) tasks: Tasks,
+    pub(crate) lent: Lent,
+    pub(crate) reach: Reach,
+    pub(crate) caps: Caps,
     pub(crate) blob: Blob,
     pub(crate) config: UctConfig,
     kind: DeviceKind,
@@ -102,7 +109,7 @@ impl Uct {
             return Err(unfit(why));
         }
         let by_endpoints = !attributes.to_iface || config.by_endpoints && attributes.to_ep;
-        let mut contact = Contact { main: port.name(main).map_err(failed)?, letters: None };
+        let mut contact = Contact { main: port.name(main).map_err(failed)?, ..Contact::default() };
         let mut aside = None;
         if queues {
             if attributes.iface_addr_len > EP_ADDRESS_MAX {
@@ -119,6 +126,15 @@ impl Uct {
             contact.letters = Some(port.name(iface).map_err(failed)?);
             aside = Some(iface);
         }
+        let reach = match crate::config::reader(library, config, resource)? {
+            Some(way) => {
+                let iface = port.add(&way, &settings(&way, 0)).map_err(failed)?;
+                contact.reach = Some(port.name(iface).map_err(failed)?);
+                Reach::Kernel(iface)
+            }
+            None if reads(resource, &attributes) => Reach::Device,
+            None => Reach::Never,
+        };
         if !contact.fits() {
             return Err(unfit("its address is too long to be exchanged"));
         }
@@ -136,7 +152,10 @@ impl Uct {
             main,
             letters: aside,
             core: Core::new(who, JobKey::new(&config.secret, &config.job)),
-            caps: caps(resource, &attributes, frame),
+            tasks: Tasks::default(),
+            lent: Lent::new(random().map_err(OpenError::Random)?),
+            reach,
+            caps: caps(resource, &attributes, frame, reach),
             blob,
             config: config.clone(),
             kind: resource.kind,
@@ -167,7 +186,12 @@ impl Uct {
 
     /// Whether a frame may be sent now: the line, and the peer's token.
     #[inline]
-    fn admit(&mut self, peer: Peer, len: usize, max: usize) -> Result<(EpId, u64), Refused> {
+    pub(crate) fn admit(
+        &mut self,
+        peer: Peer,
+        len: usize,
+        max: usize,
+    ) -> Result<(EpId, u64), Refused> {
         if len > max {
             return Err(Refused::TooLong { max });
         }
@@ -181,14 +205,14 @@ impl Uct {
     }
 
     #[inline]
-    fn count(&self, payload: usize) {
+    pub(crate) fn count(&self, payload: usize) {
         self.core.counters.frames_sent.add(1);
         self.core.counters.bytes_sent.add(payload as u64);
     }
 
     /// The library did not take a frame.
     #[cold]
-    fn refused(&mut self, peer: Peer, status: Status) -> Refused {
+    pub(crate) fn refused(&mut self, peer: Peer, status: Status) -> Refused {
         let Some(ep) = self.core.seats[peer.index()].ep.as_deref_mut() else {
             return Refused::Closed;
         };
@@ -356,11 +380,23 @@ impl Btl for Uct {
     }
 
     fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
-        Err((Refused::Unsupported, descriptor))
+        self.start_send(descriptor)
     }
 
     fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
-        Err((Refused::Unsupported, descriptor))
+        self.start_move(descriptor)
+    }
+
+    fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
+        self.open_source(peer, region)
+    }
+
+    fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
+        self.open_target(region)
+    }
+
+    fn deregister(&mut self, key: &RemoteKey) {
+        self.close_memory(key);
     }
 
     #[inline]
@@ -373,7 +409,7 @@ impl Btl for Uct {
             self.armed = false;
             self.tick(sink);
         }
-        if !self.core.is_idle() {
+        if !self.core.is_idle() || !self.tasks.is_idle() {
             self.chores(sink);
         }
         self.core.reports - before
@@ -383,7 +419,7 @@ impl Btl for Uct {
         if !self.waitable {
             return Armed::PollOnly;
         }
-        if !self.core.is_idle() {
+        if !self.core.is_idle() || !self.tasks.is_idle() {
             return Armed::Ready;
         }
         self.armed = true;
@@ -440,12 +476,14 @@ impl Btl for Uct {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "uct rail {} ({}): {:?}, {} controls, {} partings, departed {:?}",
+            "uct rail {} ({}): {:?}, {} controls, {} partings, {} tasks, {} lent, departed {:?}",
             self.core.who.rail,
             self.caps.device,
             self.port,
             self.core.controls.len(),
             self.core.partings.len(),
+            self.tasks.len(),
+            self.lent.len(),
             self.core.departed.map(|since| since.elapsed()),
         )?;
         for (index, seat) in self.core.seats.iter().enumerate().take(64) {
@@ -494,18 +532,31 @@ impl Sink for Nobody {
     fn closed(&mut self, _: Peer) {}
 }
 
-fn caps(resource: &Resource, attributes: &Attributes, frame: usize) -> Caps {
+/// Whether a device moves memory, by keys that can be told.
+fn reads(resource: &Resource, attributes: &Attributes) -> bool {
+    // Over tcp a put is written by the target's process, to whatever address the peer says.
+    resource.kind == DeviceKind::Network
+        && resource.transport != "tcp"
+        && attributes.max_get > 0
+        && attributes.need_rkey
+        && (1..=OPENER_MAX).contains(&attributes.rkey_len)
+}
+
+fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach) -> Caps {
+    let device = reach == Reach::Device;
+    let zcopy = device && attributes.zcopy_header >= LEAD_MAX;
     let tells = attributes.peer_failure || attributes.ep_check;
     Caps {
         name: NAME,
         device: format!("{} on {}", resource.transport, resource.device),
         max_short: MAX_SHORT.min(frame),
         max_bcopy: frame,
-        max_zcopy: 0,
+        // Where a fence is one (`rma`).
+        max_zcopy: if zcopy { frame.min(attributes.max_zcopy.saturating_sub(LEAD_MAX)) } else { 0 },
         eager_limit: frame,
         fragment: frame,
-        put: false,
-        get: false,
+        put: device && attributes.max_put > 0,
+        get: reach != Reach::Never,
         ordered: true,
         lossless: false,
         latency_ns: attributes.latency_ns,

@@ -1,5 +1,5 @@
 //! Every byte of ours that crosses an endpoint: the word that starts each message, and the greetings. Pure; decoders
-//! believe nothing (law 9). Version 1. Integers are little-endian.
+//! believe nothing (law 9). Version 2. Integers are little-endian.
 //!
 //! ```text
 //!  0               20               52     56      64
@@ -28,7 +28,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Length of the first word, in bytes.
 pub const PREFIX: usize = 8;
 /// What comes before a payload at most, in bytes.
@@ -200,7 +200,7 @@ impl Greeting {
         key: &JobKey,
     ) -> Vec<u8> {
         let contact = contact.encode();
-        self.contact_len = (contact.len() as u16).into(); // at most four times 256 bytes
+        self.contact_len = (contact.len() as u16).into(); // at most six times 256 bytes
         self.ep_len = (ep.len() as u16).into(); // at most EP_ADDRESS_MAX
         let mut message = word(kind, 0, to_token).to_le_bytes().to_vec();
         message.extend_from_slice(self.as_bytes());

@@ -26,7 +26,7 @@ fn open(site: &Site, version: &str, transport: &str, by_endpoints: bool) -> Resu
         secret: site.secret,
         job: site.job.clone(),
         library: Some(library(version)?),
-        transports: vec![transport.to_owned()],
+        transports: transport.split('+').map(str::to_owned).collect(),
         devices: if transport == "tcp" { vec![String::from("lo")] } else { Vec::new() },
         rails: 1,
         connect_timeout: Duration::from_secs(20),
@@ -38,7 +38,13 @@ fn open(site: &Site, version: &str, transport: &str, by_endpoints: bool) -> Resu
 }
 
 macro_rules! rails {
-    ($($module:ident: $version:expr, $transport:expr, $place:expr, $by_endpoints:expr;)*) => {
+    (@suite $harness:ty,) => {
+        ironweave_btl_conformance::suite!($harness);
+    };
+    (@suite $harness:ty, $($test:ident)+) => {
+        ironweave_btl_conformance::suite!(@tests $harness, $($test)+);
+    };
+    ($($module:ident: $version:expr, $transport:expr, $place:expr, $by_endpoints:expr $(, $test:ident)*;)*) => {
         $(
             mod $module {
                 use super::*;
@@ -65,7 +71,7 @@ macro_rules! rails {
                     }
                 }
 
-                ironweave_btl_conformance::suite!(Here);
+                rails!(@suite Here, $($test)*);
             }
         )*
     };
@@ -80,4 +86,20 @@ rails! {
     tcp_1_22: "ucx-1.22", "tcp", Place::Processes, false;
     posix_1_22: "ucx-1.22", "posix", Place::Processes, false;
     sysv_1_22: "ucx-1.22", "sysv", Place::Processes, false;
+}
+
+// Beside them, memory is read by way of the kernel: the promises that are about memory, once more.
+rails! {
+    posix_cma_1_13: "debian", "posix+cma", Place::Processes, false,
+        connects_once_and_reports_up, gives_everything_back_when_invalidated,
+        comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
+        sleeps_and_wakes, leaves_nothing_behind;
+    sysv_cma_1_13: "debian", "sysv+cma", Place::Processes, false,
+        connects_once_and_reports_up, gives_everything_back_when_invalidated,
+        comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
+        sleeps_and_wakes, leaves_nothing_behind;
+    posix_cma_1_22: "ucx-1.22", "posix+cma", Place::Processes, false,
+        connects_once_and_reports_up, gives_everything_back_when_invalidated,
+        comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
+        sleeps_and_wakes, leaves_nothing_behind;
 }

@@ -173,12 +173,15 @@ pub(crate) struct Operation {
     pub completion: raw::Completion,
     pub inbox: *const Inbox,
     pub cookie: u64,
+    /// `done` was called.
+    pub over: Cell<bool>,
 }
 
 /// `uct_completion_callback_t`.
 pub(crate) unsafe extern "C" fn done(completion: *mut raw::Completion) {
     // SAFETY: the completion is the first field of an operation, which stays where it is until it is done.
     let operation = unsafe { &*completion.cast::<Operation>() };
+    operation.over.set(true);
     // SAFETY: the inbox outlives all operations.
     let inbox = unsafe { &*operation.inbox };
     inbox.notes.borrow_mut().push(Note::Done(operation.cookie, operation.completion.status));

@@ -24,4 +24,4 @@ pub use inbox::Event;
 pub use library::{DeviceKind, Resource, Uct, UctError, VARIABLE};
 pub use port::{Direction, EpId, IfaceId, Memory, Name, NotWaitable, Port, RemoteMemory};
 pub use status::Status;
-pub use survey::{ADDRESS_MAX, MESSAGE_MIN, Standing, Transport, defaults, survey};
+pub use survey::{ADDRESS_MAX, KERNEL, MESSAGE_MIN, Standing, Transport, defaults, survey};

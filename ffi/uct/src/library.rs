@@ -304,6 +304,9 @@ impl Uct {
         unsafe {
             let read = (self.calls.uct_md_config_read)(component, null(), null(), &mut config);
             call("uct_md_config_read", read)?;
+            // Of memory that was deregistered nothing may be kept open to peers (law 2). Versions that keep nothing do not
+            // know the name.
+            (self.calls.uct_config_modify)(config, c"REG_METHODS".as_ptr(), c"direct".as_ptr());
             let opened = (self.calls.uct_md_open)(component, c_name.as_ptr(), config, &mut md);
             (self.calls.uct_config_release)(config);
             call("uct_md_open", opened)?;

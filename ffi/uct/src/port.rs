@@ -3,27 +3,40 @@
 //! It owns every handle, hands out none, and closes them in the one order the library allows: endpoints, interfaces,
 //! memory domains, worker. An [`EpId`] of an endpoint that was closed finds nothing.
 //!
-//! Long, because it is one owner: splitting it would split who closes what.
+//! Here: how all of it is opened, connected and closed. `send`: messages. `memory`: what reaches memory of the user's, and how
+//! it is taken out of the library's hands. `turn`: progress, and sleep.
 //!
 //! The library runs no thread for it (its asynchronous work is done by [`Port::tend`]), and calls back only within calls
 //! of the port.
 
+mod memory;
+mod send;
+mod turn;
+
+pub use memory::{Direction, Memory, RemoteMemory};
+pub use turn::NotWaitable;
+
 use crate::attributes::{Attributes, attributes};
-use crate::inbox::{Event, Inbox, Note, Operation, Wish, arrived, broke, done, has_room, purged};
+use crate::inbox::{Inbox, Note, Wish, arrived, broke, purged};
 use crate::library::{DeviceKind, Resource, Uct, UctError, c_string, call};
 use crate::raw::{self, Handle, flag};
 use crate::sleep::Bed;
 use crate::status::Status;
+use memory::UnderWay;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_void};
-use std::os::fd::RawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::Duration;
 
 /// The active message that carries all of ours.
 const MESSAGE: u8 = 9;
+
+/// How long operations of an endpoint that is closed are waited for, and copies of the kernel's, which end by themselves and
+/// must have.
+const SETTLE: Duration = Duration::from_millis(50);
+/// See `SETTLE`.
+const COPIED: Duration = Duration::from_secs(3600);
 
 /// Which of a port's interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,38 +87,6 @@ struct Endpoint {
     queue: Option<*mut raw::Iface>,
 }
 
-/// Registered memory. Given back to [`Port::deregister`]; the port's end ends it too.
-#[derive(Debug)]
-pub struct Memory {
-    iface: usize,
-    handle: Handle,
-}
-
-/// Another process's registered memory.
-pub struct RemoteMemory {
-    component: Handle,
-    bundle: raw::RkeyBundle,
-    release: unsafe extern "C" fn(Handle, *const raw::RkeyBundle) -> Status,
-}
-
-impl Drop for RemoteMemory {
-    fn drop(&mut self) {
-        if !self.component.is_null() {
-            // SAFETY: unpacked by that component, and not used any more.
-            unsafe { (self.release)(self.component, &self.bundle) };
-        }
-    }
-}
-
-/// Which way a put or get goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// Local memory is written to the peer's.
-    Put,
-    /// The peer's is read into local memory.
-    Get,
-}
-
 /// See the module.
 pub struct Port {
     uct: &'static Uct,
@@ -115,7 +96,7 @@ pub struct Port {
     endpoints: Vec<(u32, Option<Endpoint>)>,
     free: Vec<u32>,
     by_handle: HashMap<*mut raw::Ep, u32>,
-    operations: HashMap<u64, Box<Operation>>,
+    operations: HashMap<u64, UnderWay>,
     memory: Vec<(usize, Handle)>,
     inbox: Box<Inbox>,
     bed: Option<Bed>,
@@ -486,244 +467,13 @@ impl Port {
         self.slot(id).filter(|ep| !ep.raw.is_null())
     }
 
-    /// Sends a message of 8 bytes and `rest`, which together are not longer than `max_short`.
-    ///
-    /// # Errors
-    /// [`Status::NO_RESOURCE`]: no room now. Anything else: the endpoint is broken.
-    #[inline]
-    pub fn send_short(&self, id: EpId, first: u64, rest: &[u8]) -> Result<(), Status> {
-        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?.raw;
-        // SAFETY: a live endpoint; the library copies the bytes before it returns.
-        let sent = unsafe {
-            ((*(*ep).iface).ops.am_short)(
-                ep,
-                MESSAGE,
-                first,
-                rest.as_ptr().cast(),
-                rest.len() as c_uint,
-            )
-        };
-        sent.check().map(drop)
-    }
-
-    /// Sends a message of `len` bytes, not more than `max_bcopy`, that `fill` writes into the transport's memory.
-    ///
-    /// # Errors
-    /// As [`Port::send_short`]; the flag says whether `fill` was called all the same.
-    #[inline]
-    pub fn send_packed(
-        &self,
-        id: EpId,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), (Status, bool)> {
-        struct Packing<F> {
-            fill: Option<F>,
-            len: usize,
-            panic: Option<Box<dyn std::any::Any + Send>>,
-        }
-        unsafe extern "C" fn pack<F: FnOnce(&mut [u8])>(
-            dest: *mut c_void,
-            arg: *mut c_void,
-        ) -> usize {
-            // SAFETY: the argument is the packing below, during its call.
-            let packing = unsafe { &mut *arg.cast::<Packing<F>>() };
-            // SAFETY: the library lends `max_bcopy` bytes, of which `len` are at most all.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(dest.cast::<u8>(), packing.len) };
-            if let Some(fill) = packing.fill.take()
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| fill(bytes)))
-            {
-                packing.panic = Some(panic);
-            }
-            packing.len
-        }
-        fn pack_of<F: FnOnce(&mut [u8])>(_: &Packing<F>) -> raw::Pack {
-            pack::<F>
-        }
-        let endpoint = self.endpoint(id).ok_or((Status::NOT_CONNECTED, false))?;
-        let ep = endpoint.raw;
-        if len > self.ifaces[endpoint.iface].attributes.max_bcopy {
-            return Err((Status::EXCEEDS_LIMIT, false));
-        }
-        let mut packing = Packing { fill: Some(fill), len, panic: None };
-        let call = pack_of(&packing);
-        // SAFETY: a live endpoint; the packing lives through the call, within which alone it is used.
-        let sent = unsafe {
-            ((*(*ep).iface).ops.am_bcopy)(ep, MESSAGE, call, (&raw mut packing).cast(), 0)
-        };
-        if let Some(panic) = packing.panic {
-            resume_unwind(panic);
-        }
-        if sent < 0 {
-            return Err((Status(sent.max(-128) as i8), packing.fill.is_none()));
-        }
-        Ok(())
-    }
-
-    /// Sends a message of `header`, not longer than `zcopy_header`, and `pieces` of memory, at most `zcopy_pieces`.
-    /// `Ok(true)`: it is over; `Ok(false)`: [`Event::Done`] will tell.
-    ///
-    /// # Errors
-    /// As [`Port::send_short`].
-    ///
-    /// # Safety
-    /// The pieces (address, length, registration where `need_memory`) stay valid and unwritten until the operation is over,
-    /// or the port is gone.
-    pub unsafe fn send_pieces(
-        &mut self,
-        id: EpId,
-        header: &[u8],
-        pieces: &[(*const u8, usize, Option<&Memory>)],
-        cookie: u64,
-    ) -> Result<bool, Status> {
-        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?.raw;
-        let iov = |&(at, length, memory): &(*const u8, usize, Option<&Memory>)| raw::Iov {
-            buffer: at.cast_mut().cast(),
-            length,
-            memh: memory.map_or(null_mut(), |memory| memory.handle),
-            stride: 0,
-            count: 1,
-        };
-        let iovs: Vec<raw::Iov> = pieces.iter().map(iov).collect();
-        let completion = self.operation(cookie);
-        // SAFETY: a live endpoint; the library copies header and vector; the memory by contract.
-        let sent = unsafe {
-            ((*(*ep).iface).ops.am_zcopy)(
-                ep,
-                MESSAGE,
-                header.as_ptr().cast(),
-                header.len() as c_uint,
-                iovs.as_ptr(),
-                iovs.len(),
-                0,
-                completion,
-            )
-        };
-        self.begun(cookie, sent)
-    }
-
-    /// Puts to or gets from `remote` memory at `address`. `Ok` as for [`Port::send_pieces`].
-    ///
-    /// # Errors
-    /// As [`Port::send_short`].
-    ///
-    /// # Safety
-    /// `len` bytes at `local`, registered where `need_memory`, stay valid for reads (put) or writes (get) until the
-    /// operation is over, or the port is gone.
-    #[allow(clippy::too_many_arguments)] // the two ends of an operation
-    pub unsafe fn rma(
-        &mut self,
-        id: EpId,
-        direction: Direction,
-        (local, len): (*mut u8, usize),
-        memory: Option<&Memory>,
-        address: u64,
-        remote: Option<&RemoteMemory>,
-        cookie: u64,
-    ) -> Result<bool, Status> {
-        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?.raw;
-        let iov = raw::Iov {
-            buffer: local.cast(),
-            length: len,
-            memh: memory.map_or(null_mut(), |memory| memory.handle),
-            stride: 0,
-            count: 1,
-        };
-        let rkey = remote.map_or(usize::MAX, |remote| remote.bundle.rkey);
-        let completion = self.operation(cookie);
-        // SAFETY: a live endpoint; the library copies the vector; the memory by contract.
-        let begun = unsafe {
-            let ops = &(*(*ep).iface).ops;
-            let call = match direction {
-                Direction::Put => ops.put_zcopy,
-                Direction::Get => ops.get_zcopy,
-            };
-            call(ep, &iov, 1, address, rkey, completion)
-        };
-        self.begun(cookie, begun)
-    }
-
-    fn operation(&mut self, cookie: u64) -> *mut raw::Completion {
-        let completion = raw::Completion { func: done, count: 1, status: Status::OK };
-        let inbox = &raw const *self.inbox;
-        let operation = Box::new(Operation { completion, inbox, cookie });
-        let operation = self.operations.entry(cookie).insert_entry(operation).into_mut();
-        &raw mut operation.completion
-    }
-
-    fn begun(&mut self, cookie: u64, status: Status) -> Result<bool, Status> {
-        if status != Status::IN_PROGRESS {
-            self.operations.remove(&cookie);
-        }
-        status.check().map(|status| status == Status::OK)
-    }
-
-    /// Operations that are not over.
-    #[must_use]
-    pub fn under_way(&self) -> usize {
-        self.operations.len()
-    }
-
-    /// Asks to be told by [`Event::Room`] when an endpoint has room again; `false` when it has now, or cannot tell.
-    pub fn wish(&self, id: EpId) -> bool {
-        let Some(ep) = self.endpoint(id) else { return false };
-        if !self.ifaces[ep.iface].attributes.pending {
-            return false;
-        }
-        let inbox = &raw const *self.inbox;
-        let mut wish = ep.wish.borrow_mut();
-        let wish = wish.get_or_insert_with(|| {
-            let request = raw::PendingReq { func: has_room, private: [0; 5] };
-            Box::new(Wish { request, inbox, ep: ep.raw, waits: false })
-        });
-        if !wish.waits {
-            // SAFETY: a live endpoint; the request stays in its box until it was called back, which happens while
-            // polling, or purged.
-            let added =
-                unsafe { ((*(*ep.raw).iface).ops.pending_add)(ep.raw, &raw mut wish.request, 0) };
-            wish.waits = added == Status::OK;
-        }
-        wish.waits
-    }
-
-    /// Whether everything that was sent is out of this process's hands.
-    #[must_use]
-    pub fn is_flushed(&self, id: EpId) -> bool {
-        let Some(ep) = self.endpoint(id) else { return true };
-        match self.ifaces[ep.iface].way {
-            // A flush would ask the peer for an answer; there is room when all is in the socket.
-            Way::Socket => return !self.wish(id),
-            // It is in the receiver's memory.
-            Way::Memory => return true,
-            Way::Device => {}
-        }
-        // SAFETY: a live endpoint; without a completion nothing is kept.
-        let flushed = unsafe { ((*(*ep.raw).iface).ops.ep_flush)(ep.raw, 0, null_mut()) };
-        flushed == Status::OK || (flushed.is_error() && flushed != Status::NO_RESOURCE)
-    }
-
-    /// Asks whether the peer is there; [`Event::Broke`] tells when it is not.
-    ///
-    /// # Errors
-    /// It is known at once.
-    pub fn check(&self, id: EpId) -> Result<(), Status> {
-        let Some(ep) = self.endpoint(id) else { return Ok(()) };
-        if !self.ifaces[ep.iface].attributes.ep_check {
-            return Ok(());
-        }
-        // SAFETY: a live endpoint; without a completion nothing is kept.
-        let checked = unsafe { ((*(*ep.raw).iface).ops.ep_check)(ep.raw, 0, null_mut()) };
-        match checked {
-            Status::NO_RESOURCE | Status::BUSY | Status::UNSUPPORTED | Status::NOT_IMPLEMENTED => {
-                Ok(())
-            }
-            other => other.check().map(drop),
-        }
-    }
-
-    /// Closes an endpoint: what the library still had of it is cancelled. Its operations come back as [`Event::Done`] when
-    /// the library tells of them.
+    /// Closes an endpoint: what the library still had of it is cancelled. Operations that are under way are given a moment
+    /// to come back ([`Port::fence`]).
     pub fn close(&mut self, id: EpId) {
+        if let Some(ep) = self.endpoint(id) {
+            let copied = matches!(self.ifaces[ep.iface].way, Way::Memory);
+            self.fence(id, if copied { COPIED } else { SETTLE });
+        }
         let Some((generation, slot)) = self.endpoints.get_mut(id.index as usize) else { return };
         if *generation != id.generation {
             return;
@@ -753,211 +503,7 @@ impl Port {
             Note::Done(..) => true,
         });
     }
-
-    /// Leaves an interface out of [`Port::poll`]: [`Port::glance`] looks at it.
-    pub fn set_aside(&mut self, iface: IfaceId) {
-        let raw = self.ifaces[iface.0].raw;
-        // SAFETY: a live interface.
-        unsafe { ((*raw).ops.progress_disable)(raw, raw::PROGRESS_ALL) };
-    }
-
-    /// As [`Port::poll`], for one interface that was set aside.
-    pub fn glance(&mut self, iface: IfaceId, f: impl FnMut(Event<'_>)) -> usize {
-        let raw = self.ifaces[iface.0].raw;
-        // SAFETY: a live interface, which nobody polls otherwise.
-        self.run(f, || unsafe { ((*raw).ops.iface_progress)(raw) } as usize)
-    }
-
-    /// Tells what happened meanwhile; how many callbacks of the library did something.
-    #[inline]
-    pub fn poll(&mut self, f: impl FnMut(Event<'_>)) -> usize {
-        let (worker, stride) = (self.worker, self.uct.stride);
-        self.run(f, || {
-            let mut count = 0;
-            for element in 0..raw::PROGRESS_ELEMENTS {
-                // SAFETY: the worker starts with elements of that stride, each a callback and its argument; the
-                // first without a callback is the last.
-                unsafe {
-                    let element = worker.byte_add(element * stride);
-                    let Some(call) = element.cast::<Option<raw::Progress>>().read() else { break };
-                    count += call(element.cast::<*mut c_void>().add(1).read()) as usize;
-                }
-            }
-            count
-        })
-    }
-
-    #[inline]
-    fn run(&mut self, mut f: impl FnMut(Event<'_>), progress: impl FnOnce() -> usize) -> usize {
-        let count = self.inbox.during(&mut |message: &[u8]| f(Event::Arrived(message)), progress);
-        if !self.inbox.notes.borrow().is_empty() {
-            self.tell(&mut f);
-        }
-        count
-    }
-
-    #[cold]
-    fn tell(&mut self, f: &mut impl FnMut(Event<'_>)) {
-        let notes = std::mem::take(&mut *self.inbox.notes.borrow_mut());
-        let mark = |ep: *mut raw::Ep| {
-            let index = *self.by_handle.get(&ep)?;
-            self.endpoints[index as usize].1.as_ref().map(|ep| ep.mark)
-        };
-        for note in notes {
-            match note {
-                Note::Broke(ep, status) => {
-                    if let Some(mark) = mark(ep) {
-                        f(Event::Broke { mark, status });
-                    }
-                }
-                Note::Room(ep) => {
-                    if let Some(mark) = mark(ep) {
-                        f(Event::Room { mark });
-                    }
-                }
-                Note::Done(cookie, status) => {
-                    self.operations.remove(&cookie);
-                    f(Event::Done { cookie, status });
-                }
-            }
-        }
-    }
-
-    /// Does the library's asynchronous work (accepting connections, timers): to be called now and then.
-    pub fn tend(&mut self) {
-        // SAFETY: the port's own context.
-        unsafe { (self.uct.calls.ucs_async_poll)(self.context) };
-    }
-
-    /// Bytes of messages that arrived outside of [`Port::poll`].
-    #[must_use]
-    pub fn unread(&self) -> usize {
-        self.inbox.early_bytes()
-    }
-
-    /// Prepares for sleeping: a descriptor that becomes readable when an interface has something, and after `pause` in any
-    /// case, since no descriptor tells of the library's asynchronous work. `None`: something is there already.
-    ///
-    /// # Errors
-    /// An interface can only be polled, or the system has no descriptor to give.
-    pub fn arm(&mut self, pause: Duration) -> Result<Option<RawFd>, NotWaitable> {
-        if self.ifaces.iter().any(|iface| !iface.attributes.waitable) {
-            return Err(NotWaitable);
-        }
-        if self.bed.is_none() {
-            let bed = Bed::new().ok_or(NotWaitable)?;
-            for raw in self.all_ifaces() {
-                self.watch(&bed, raw);
-            }
-            self.bed = Some(bed);
-        }
-        if !self.inbox.is_quiet() {
-            return Ok(None);
-        }
-        for raw in self.all_ifaces() {
-            // SAFETY: a live interface.
-            let armed = unsafe { (self.uct.calls.uct_iface_event_arm)(raw, raw::EVENTS_ALL) };
-            if armed != Status::OK {
-                return Ok(None);
-            }
-        }
-        Ok(self.bed.as_ref().and_then(|bed| bed.lie_down(pause)))
-    }
-
-    /// The interfaces, and the endpoints' queues.
-    fn all_ifaces(&self) -> impl Iterator<Item = *mut raw::Iface> {
-        let queues = self.endpoints.iter().filter_map(|(_, ep)| ep.as_ref()?.queue);
-        self.ifaces.iter().map(|iface| iface.raw).chain(queues)
-    }
-
-    /// Has an interface wake the sleeper, as long as it is open.
-    fn watch(&self, bed: &Bed, iface: *mut raw::Iface) {
-        let mut fd: c_int = -1;
-        // SAFETY: a live interface; the descriptor is written and stays the interface's.
-        let got = unsafe { (self.uct.calls.uct_iface_event_fd_get)(iface, &mut fd) };
-        if got == Status::OK {
-            bed.add(fd);
-        }
-    }
-
-    /// Registers memory for operations of an interface, here and by peers.
-    ///
-    /// # Errors
-    /// The library's words.
-    ///
-    /// # Safety
-    /// `len` bytes at `at` stay valid until they are deregistered or the port is gone; valid for writes when `written`.
-    pub unsafe fn register(
-        &mut self,
-        iface: IfaceId,
-        (at, len): (*const u8, usize),
-        written: bool,
-    ) -> Result<Memory, UctError> {
-        use raw::access;
-        let flags = match written {
-            true => access::LOCAL_READ | access::LOCAL_WRITE | access::REMOTE_PUT,
-            false => access::LOCAL_READ | access::REMOTE_GET,
-        };
-        let mut handle = null_mut();
-        let md = self.ifaces[iface.0].md;
-        // SAFETY: the memory by contract.
-        let done = unsafe {
-            (self.uct.calls.uct_md_mem_reg)(md, at.cast_mut().cast(), len, flags, &mut handle)
-        };
-        call("uct_md_mem_reg", done)?;
-        self.memory.push((iface.0, handle));
-        Ok(Memory { iface: iface.0, handle })
-    }
-
-    /// Ends a registration.
-    pub fn deregister(&mut self, memory: Memory) {
-        let Some(at) = self.memory.iter().position(|known| *known == (memory.iface, memory.handle))
-        else {
-            return;
-        };
-        self.memory.swap_remove(at);
-        // SAFETY: registered with that domain, and not deregistered yet.
-        unsafe { (self.uct.calls.uct_md_mem_dereg)(self.ifaces[memory.iface].md, memory.handle) };
-    }
-
-    /// What a peer needs to reach registered memory.
-    ///
-    /// # Errors
-    /// The library's words.
-    pub fn pack_key(&self, memory: &Memory) -> Result<Vec<u8>, UctError> {
-        let iface = &self.ifaces[memory.iface];
-        let mut key = vec![0; iface.attributes.rkey_len];
-        // SAFETY: as long as the domain said.
-        let packed = unsafe {
-            (self.uct.calls.uct_md_mkey_pack)(iface.md, memory.handle, key.as_mut_ptr().cast())
-        };
-        call("uct_md_mkey_pack", packed)?;
-        Ok(key)
-    }
-
-    /// Reads a peer's key.
-    ///
-    /// # Errors
-    /// The library's words; also for a key of another length.
-    pub fn unpack_key(&self, iface: IfaceId, key: &[u8]) -> Result<RemoteMemory, UctError> {
-        let Interface { component, attributes, .. } = &self.ifaces[iface.0];
-        let mut bundle = raw::RkeyBundle { rkey: 0, handle: null_mut(), kind: null_mut() };
-        if key.len() != attributes.rkey_len {
-            return Err(UctError::Call { call: "uct_rkey_unpack", status: Status::INVALID_PARAM });
-        }
-        let key = padded(key);
-        // SAFETY: a key of the domain's length, in a longer buffer.
-        let unpacked = unsafe {
-            (self.uct.calls.uct_rkey_unpack)(*component, key.as_ptr().cast(), &mut bundle)
-        };
-        call("uct_rkey_unpack", unpacked)?;
-        Ok(RemoteMemory { component: *component, bundle, release: self.uct.calls.uct_rkey_release })
-    }
 }
-
-/// Nobody can sleep on this port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NotWaitable;
 
 const CLOSED: UctError = UctError::Call { call: "endpoint", status: Status::NOT_CONNECTED };
 

@@ -7,6 +7,8 @@ use crate::port::Port;
 
 /// The transport between processes of one host that is taken when none is named.
 pub const MEMORY: &str = "posix";
+/// What copies by way of the kernel, beside transports of shared memory: it has no keys, and carries no messages.
+pub const KERNEL: &str = "cma";
 /// Networks taken when none is named: the first of these that is there.
 pub const NETWORKS: [&str; 4] = ["rc_mlx5", "dc_mlx5", "rc_verbs", "tcp"];
 /// Longest message of the smallest transport that can be used, in bytes.
@@ -21,6 +23,8 @@ pub enum Standing {
     Default,
     /// Where it is named itself.
     Named,
+    /// Where it is named beside one of shared memory: it moves memory, and carries no messages.
+    Beside,
     /// Never: why.
     Unfit(String),
 }
@@ -44,6 +48,9 @@ impl Transport {
             Standing::Default => String::from("taken where uct is named (--mca btl self,uct)"),
             Standing::Named => {
                 format!("taken where it is named (--mca btl_uct_transports {})", self.name)
+            }
+            Standing::Beside => {
+                format!("taken beside posix or sysv (--mca btl_uct_transports posix,{})", self.name)
             }
             Standing::Unfit(why) => format!("not used: {why}"),
         }
@@ -69,11 +76,7 @@ pub fn survey(uct: &'static Uct) -> Result<Vec<Transport>, UctError> {
     for resource in &resources {
         let name = &resource.transport;
         let at = found.iter().position(|known| known.name == *name).unwrap_or_else(|| {
-            let standing = match look(uct, resource) {
-                Ok(()) if defaults.contains(&name.as_str()) => Standing::Default,
-                Ok(()) => Standing::Named,
-                Err(why) => Standing::Unfit(why),
-            };
+            let standing = look(uct, resource, &defaults).unwrap_or_else(Standing::Unfit);
             found.push(Transport { name: name.clone(), devices: Vec::new(), standing });
             found.len() - 1
         });
@@ -82,10 +85,18 @@ pub fn survey(uct: &'static Uct) -> Result<Vec<Transport>, UctError> {
     Ok(found)
 }
 
-fn look(uct: &'static Uct, resource: &Resource) -> Result<(), String> {
+fn look(uct: &'static Uct, resource: &Resource, defaults: &[&str]) -> Result<Standing, String> {
     let mut port = Port::open(uct).map_err(|error| error.to_string())?;
     let iface = port.add(resource, &[]).map_err(|error| error.to_string())?;
-    port.attributes(iface).unfit().map_or(Ok(()), |why| Err(why.to_owned()))
+    let attributes = port.attributes(iface);
+    if resource.transport == KERNEL && attributes.max_get > 0 && !attributes.need_rkey {
+        return Ok(Standing::Beside);
+    }
+    match attributes.unfit() {
+        Some(why) => Err(why.to_owned()),
+        None if defaults.contains(&resource.transport.as_str()) => Ok(Standing::Default),
+        None => Ok(Standing::Named),
+    }
 }
 
 impl Attributes {
@@ -127,7 +138,8 @@ mod tests {
         assert_eq!(of("self").unwrap().standing, Standing::Named);
         assert!(of("tcp").unwrap().devices.iter().any(|device| device == "lo"));
         if let Some(cma) = of("cma") {
-            assert_eq!(cma.verdict(), "not used: it carries no messages, only puts and gets");
+            let words = "taken beside posix or sysv (--mca btl_uct_transports posix,cma)";
+            assert_eq!(cma.verdict(), words);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // tests
 
-use ironweave_ffi_uct::{EpId, Event, IfaceId, Name, Port, Resource, Status, Uct};
+use ironweave_ffi_uct::{Direction, EpId, Event, IfaceId, Name, Port, Resource, Status, Uct};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -260,6 +260,77 @@ fn sleep(test: &str, version: &str, transport: &str) {
     assert!(!wakes(fd, 0), "it was set anew");
 }
 
+/// What a get over cma, which has no messages, ends with.
+fn over(side: &mut Side, cookie: u64) -> Status {
+    let since = Instant::now();
+    loop {
+        let mut ended = None;
+        side.port.poll(|event| {
+            if let Event::Done { cookie: of, status } = event {
+                assert_eq!(of, cookie);
+                ended = Some(status);
+            }
+        });
+        if let Some(status) = ended {
+            return status;
+        }
+        assert!(since.elapsed() < Duration::from_secs(30), "{:?}", side.port);
+    }
+}
+
+/// Memory of the process that an interface of cma belongs to is read; an endpoint that is fenced or closed leaves the
+/// reader's memory alone from then on.
+fn read(test: &str, version: &str, transport: &str) {
+    let Some((uct, resource)) = resource(test, version, transport) else { return };
+    let mut port = Port::open(uct).unwrap();
+    let iface = port.add(&resource, &[]).unwrap();
+    let name = port.name(iface).unwrap();
+    let mut side = Side { port, iface, name, heard: vec![], broke: vec![], room: vec![] };
+    let name = side.name.clone();
+    assert!(side.port.reaches(iface, &name));
+    assert!(side.port.attributes(iface).max_get > 0 && !side.port.attributes(iface).need_rkey);
+    let source: Vec<u8> = (0..5 << 20).map(|at: u32| (at / 7) as u8).collect();
+    let (mut target, mut small) = (vec![0; source.len()], vec![0; 64]);
+    #[allow(unsafe_code)]
+    let get = |side: &mut Side, ep, target: &mut [u8], from: u64, cookie| {
+        let to = (target.as_mut_ptr(), target.len());
+        // SAFETY: the vectors are alive and touched by nobody else until the operation is over, or fenced.
+        let begun = unsafe { side.port.rma(ep, Direction::Get, to, None, from, None, cookie) };
+        begun.unwrap()
+    };
+    let ep = side.port.connect(iface, &name, 1).unwrap();
+    let at = source.as_ptr() as u64;
+    assert!(!get(&mut side, ep, &mut target, at, 7), "it takes several turns");
+    assert!(!side.port.is_quiet(ep));
+    assert_eq!(over(&mut side, 7), Status::OK);
+    assert!(target == source && side.port.is_quiet(ep));
+    // Memory that is not there.
+    get(&mut side, ep, &mut target[..4096], 4096, 8);
+    assert!(over(&mut side, 8).is_error());
+    for close in [false, true] {
+        let ep = side.port.connect(iface, &name, 2).unwrap();
+        target.fill(9);
+        get(&mut side, ep, &mut target, at, 9);
+        get(&mut side, ep, &mut small, at, 10);
+        if close {
+            side.port.close(ep);
+        } else {
+            assert!(side.port.fence(ep, Duration::from_secs(20)));
+        }
+        target.fill(8);
+        let mut told = Vec::new();
+        for _ in 0..100 {
+            side.port.poll(|event| match event {
+                Event::Done { cookie, .. } => told.push(cookie),
+                other => panic!("{other:?}"),
+            });
+        }
+        assert_eq!(told, [9, 10], "each is told, once");
+        assert!(target.iter().all(|&byte| byte == 8), "written after it came back");
+    }
+    assert_eq!(side.port.under_way(), 0);
+}
+
 macro_rules! each {
     ($what:ident: $($name:ident: $version:literal, $transport:literal;)*) => {
         $(
@@ -280,6 +351,11 @@ each! { talk:
     posix_of_1_22: "ucx-1.22", "posix";
     sysv_of_1_22: "ucx-1.22", "sysv";
     self_of_1_22: "ucx-1.22", "self";
+}
+
+each! { read:
+    reads_over_cma_of_debian: "debian", "cma";
+    reads_over_cma_of_1_22: "ucx-1.22", "cma";
 }
 
 each! { purge:

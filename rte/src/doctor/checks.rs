@@ -295,7 +295,7 @@ pub(super) fn uct() -> Vec<Finding> {
     let library = Finding::new("uct", Level::Ok, path.display().to_string());
     let each = |transport: ucx::Transport| {
         let level = match transport.standing {
-            ucx::Standing::Default | ucx::Standing::Named => Level::Ok,
+            ucx::Standing::Default | ucx::Standing::Named | ucx::Standing::Beside => Level::Ok,
             ucx::Standing::Unfit(_) => Level::Note,
         };
         let words = format!("{}: {}", transport.devices.join(", "), transport.verdict());

@@ -56,7 +56,7 @@ pub static TABLE: &[Def] = &[
     row("btl_ofi_peer_timeout", Kind::Duration, "5min",
         "How long nothing may get through to a peer before it becomes a suspect (it may be busy); 0 for ever."),
     row("btl_uct_transports", Kind::List, "",
-        "UCX's transports to use (posix, tcp, rc_verbs); empty means posix and the best network there is."),
+        "UCX's transports to use (posix, tcp, rc_verbs; cma beside posix); empty means posix and the best network there is."),
     row("btl_uct_devices", Kind::List, "",
         "Network devices (mlx5_0:1, eth0) uct may use; empty means all, lo only without any other."),
     row("btl_uct_rails", Kind::Count(1, 16), "4",
