@@ -214,10 +214,15 @@ pub(crate) fn settings(resource: &Resource, message: usize) -> Vec<(&'static str
             ("RX_BUFS_GROW", (QUEUE + 2).to_string()),
         ],
         "self" => vec![("SEG_SIZE", size)],
-        // Seven retries are endless ones on some devices.
-        "rc_verbs" | "rc_mlx5" => {
-            vec![("RETRY_COUNT", String::from("6")), ("RNR_RETRY_COUNT", String::from("6"))]
-        }
+        // Seven retries are endless ones on some devices. With these a peer that does not answer shows in two seconds.
+        "rc_verbs" | "rc_mlx5" => vec![
+            ("TIMEOUT", String::from("250ms")),
+            ("RETRY_COUNT", String::from("6")),
+            ("RNR_RETRY_COUNT", String::from("6")),
+        ],
+        // UCX asks the completion whether a packet has an IPv4 header, which only Mellanox's devices tell, and drops it as
+        // not its own otherwise. Greetings are sealed, and name whom they are for.
+        "ud_verbs" => vec![("ETH_DGID_CHECK", String::from("n"))],
         _ => Vec::new(),
     }
 }

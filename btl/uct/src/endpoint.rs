@@ -6,6 +6,7 @@
 use crate::contact::Contact;
 use ironweave_btl::EndpointState;
 use ironweave_ffi_uct::EpId;
+use std::cell::Cell;
 use std::time::Instant;
 
 /// How far the greeting is.
@@ -61,6 +62,8 @@ pub(crate) struct Endpoint {
     /// The layer above knows of it: it asked for it, or was told that it is up.
     pub known: bool,
     pub farewell: Farewell,
+    /// Frames were sent that may not be out of this process's hands.
+    pub unflushed: Cell<bool>,
     /// Since when the library takes nothing for this peer.
     pub stuck: Option<Instant>,
     pub since: Instant,
@@ -79,6 +82,7 @@ impl Endpoint {
             joined: lines.letters.is_none(),
             known: false,
             farewell: Farewell::None,
+            unflushed: Cell::new(false),
             stuck: None,
             since: now,
             greeted: now,

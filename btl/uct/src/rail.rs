@@ -196,6 +196,7 @@ impl Uct {
             return Err(Refused::TooLong { max });
         }
         let ep = self.sendable(peer)?;
+        ep.unflushed.set(true);
         let (line, theirs) = (ep.lines.main, ep.theirs);
         if self.port.as_ref().is_none_or(|port| port.unread() > UNREAD_MAX) {
             self.core.counters.refused.add(1);
@@ -453,8 +454,10 @@ impl Btl for Uct {
         let lingers = self.lingers();
         let of = |ep: &Endpoint| {
             let answer = lingers && ep.farewell == Farewell::Said;
-            usize::from(ep.phase == Phase::Up && !port.is_flushed(ep.lines.main))
-                + usize::from(answer)
+            let frames = ep.phase == Phase::Up && ep.unflushed.get();
+            let out = !frames || port.is_flushed(ep.lines.main);
+            ep.unflushed.set(frames && !out);
+            usize::from(!out) + usize::from(answer)
         };
         let endpoints: usize =
             self.core.seats.iter().filter_map(|seat| seat.ep.as_deref()).map(of).sum();
@@ -545,7 +548,9 @@ fn reads(resource: &Resource, attributes: &Attributes) -> bool {
 fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach) -> Caps {
     let device = reach == Reach::Device;
     let zcopy = device && attributes.zcopy_header >= LEAD_MAX;
-    let tells = attributes.peer_failure || attributes.ep_check;
+    // Over ud a peer that is gone looks as one that is busy, for minutes.
+    let tells =
+        (attributes.peer_failure || attributes.ep_check) && !resource.transport.starts_with("ud_");
     Caps {
         name: NAME,
         device: format!("{} on {}", resource.transport, resource.device),

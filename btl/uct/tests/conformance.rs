@@ -2,9 +2,12 @@
 //!
 //! Versions: Debian's 1.13, and the 1.22 of a Python wheel (`ci/setup`). What is not installed is skipped by name.
 
+mod stranger;
+
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
 use ironweave_btl_uct::{Uct, UctConfig};
+use ironweave_ffi_uct::Uct as Library;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,8 +65,16 @@ macro_rules! rails {
                         open(site, $version, $transport, $by_endpoints)
                     }
 
-                    fn inject(_: &Site, _: &Address, _: u64) -> Injected {
-                        Injected::Unsupported
+                    fn inject(_: &Site, address: &Address, round: u64) -> Injected {
+                        if $place == Place::Alone {
+                            return Injected::Unsupported; // it hears nobody else
+                        }
+                        let library = library($version).expect("the rail opened it");
+                        let library = Library::open_named(&library).expect("it is open");
+                        let device = ($transport == "tcp").then_some("lo");
+                        stranger::speak(library, $transport, device, address, round)
+                            .expect("a stranger can send");
+                        Injected::Done
                     }
 
                     fn many() -> u32 {

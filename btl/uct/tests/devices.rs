@@ -3,11 +3,19 @@
 //!
 //! The library is what the machine has; `IRONWEAVE_UCT_LIB` names another one.
 
+mod stranger;
+
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
 use ironweave_btl_uct::{Uct, UctConfig};
+use ironweave_ffi_uct::Uct as Library;
 use ironweave_hwtests::fabric::Fabric;
 use std::time::Duration;
+
+/// A process's device as UCX names it: with the port.
+fn device(fabric: &Fabric, site: &Site) -> String {
+    format!("{}:1", fabric.device(site.me.index(), 0))
+}
 
 fn open(site: &Site, transport: &str) -> Result<Uct, String> {
     let fabric = Fabric::given().ok_or("no devices are given (IRONWEAVE_VERBS_HOSTS)")?;
@@ -16,8 +24,7 @@ fn open(site: &Site, transport: &str) -> Result<Uct, String> {
         secret: site.secret,
         job: site.job.clone(),
         transports: vec![transport.to_owned()],
-        // UCX names the port too.
-        devices: vec![format!("{}:1", fabric.device(site.me.index(), 0))],
+        devices: vec![device(&fabric, site)],
         rails: 1,
         connect_timeout: Duration::from_secs(40),
         ..UctConfig::default()
@@ -45,8 +52,13 @@ macro_rules! devices {
                         open(site, stringify!($module))
                     }
 
-                    fn inject(_: &Site, _: &Address, _: u64) -> Injected {
-                        Injected::Unsupported
+                    fn inject(site: &Site, address: &Address, round: u64) -> Injected {
+                        let Some(fabric) = Fabric::given() else { return Injected::Unsupported };
+                        let device = device(&fabric, site);
+                        let library = Library::open().expect("the rail opened it");
+                        stranger::speak(library, "ud_verbs", Some(&device), address, round)
+                            .expect("a stranger can send");
+                        Injected::Done
                     }
 
                     fn many() -> u32 {

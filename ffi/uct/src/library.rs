@@ -7,7 +7,7 @@
 use crate::raw::{self, Handle};
 use crate::status::Status;
 use ironweave_ffi::library::{Library, LibraryError};
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 
@@ -153,6 +153,16 @@ pub struct Uct {
     /// Bytes from one element of a worker's progress queue to the next.
     pub(crate) stride: usize,
 }
+
+/// Settings of every memory domain that has such.
+const DOMAIN: [(&CStr, &CStr); 2] = [
+    // Of memory that was deregistered nothing may be kept open to peers (law 2). Versions that keep nothing do not know it.
+    (c"REG_METHODS", c"direct"),
+    // A thread of UCX's takes a device's second word of a queue pair's end for a mistake of its own and ends the process
+    // (1.13 as Debian builds it; 1.18 has the same lines), and Soft-RoCE says it more than once (law 3). Without, the queue
+    // pairs of endpoints that were closed go with the interface.
+    (c"ASYNC_EVENTS", c"n"),
+];
 
 /// The library that was opened: there is one, since two would share parts by their sonames.
 static OPENED: Mutex<Option<&'static Uct>> = Mutex::new(None);
@@ -304,9 +314,9 @@ impl Uct {
         unsafe {
             let read = (self.calls.uct_md_config_read)(component, null(), null(), &mut config);
             call("uct_md_config_read", read)?;
-            // Of memory that was deregistered nothing may be kept open to peers (law 2). Versions that keep nothing do not
-            // know the name.
-            (self.calls.uct_config_modify)(config, c"REG_METHODS".as_ptr(), c"direct".as_ptr());
+            for (name, value) in DOMAIN {
+                (self.calls.uct_config_modify)(config, name.as_ptr(), value.as_ptr());
+            }
             let opened = (self.calls.uct_md_open)(component, c_name.as_ptr(), config, &mut md);
             (self.calls.uct_config_release)(config);
             call("uct_md_open", opened)?;

@@ -27,7 +27,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The active message that carries all of ours.
 const MESSAGE: u8 = 9;
@@ -83,8 +83,29 @@ struct Endpoint {
     iface: usize,
     mark: u64,
     wish: RefCell<Option<Box<Wish>>>,
+    /// Nothing may be given to the library while a wish waits: transports of devices keep that order, and UCX 1.13 as
+    /// Debian builds it ends the process of who does not.
+    strict: bool,
     /// The interface that only its peer writes to.
     queue: Option<*mut raw::Iface>,
+}
+
+impl Endpoint {
+    /// A wish is in the library's hands.
+    fn waits(&self) -> bool {
+        self.wish.borrow().as_ref().is_some_and(|wish| wish.waits)
+    }
+
+    /// Takes it out of them.
+    ///
+    /// # Safety
+    /// The endpoint is a live one.
+    unsafe fn purge(&self) {
+        if self.waits() {
+            // SAFETY: by contract; the wish's box outlives the endpoint.
+            unsafe { ((*(*self.raw).iface).ops.pending_purge)(self.raw, purged, null_mut()) };
+        }
+    }
 }
 
 /// See the module.
@@ -94,7 +115,7 @@ pub struct Port {
     worker: Handle,
     ifaces: Vec<Interface>,
     endpoints: Vec<(u32, Option<Endpoint>)>,
-    free: Vec<u32>,
+    vacant: Vec<u32>,
     by_handle: HashMap<*mut raw::Ep, u32>,
     operations: HashMap<u64, UnderWay>,
     memory: Vec<(usize, Handle)>,
@@ -130,7 +151,7 @@ impl Port {
             worker,
             ifaces: Vec::new(),
             endpoints: Vec::new(),
-            free: Vec::new(),
+            vacant: Vec::new(),
             by_handle: HashMap::new(),
             operations: HashMap::new(),
             memory: Vec::new(),
@@ -223,8 +244,8 @@ impl Port {
             call("uct_md_iface_config_read", read)?;
             for (name, value) in settings {
                 let value = c_string(value);
-                for prefix in ["", "MM_", "RC_", &format!("{}_", resource.transport.to_uppercase())]
-                {
+                let own = format!("{}_", resource.transport.to_uppercase());
+                for prefix in ["", "MM_", "RC_", "UD_", &own] {
                     let name = c_string(&format!("{prefix}{name}"));
                     (calls.uct_config_modify)(config, name.as_ptr(), value.as_ptr());
                 }
@@ -369,7 +390,7 @@ impl Port {
         mark: u64,
         queue: Option<*mut raw::Iface>,
     ) -> EpId {
-        let index = match self.free.pop() {
+        let index = match self.vacant.pop() {
             Some(index) => index,
             None => {
                 self.endpoints.push((0, None));
@@ -377,7 +398,9 @@ impl Port {
             }
         };
         let (generation, slot) = &mut self.endpoints[index as usize];
-        *slot = Some(Endpoint { raw, iface: iface.0, mark, wish: RefCell::default(), queue });
+        let strict = matches!(self.ifaces[iface.0].way, Way::Device);
+        let wish = RefCell::default();
+        *slot = Some(Endpoint { raw, iface: iface.0, mark, wish, strict, queue });
         if !raw.is_null() {
             self.by_handle.insert(raw, index);
         }
@@ -461,6 +484,16 @@ impl Port {
         slot.as_ref().filter(|_| *generation == id.generation)
     }
 
+    /// One that the library takes something for.
+    #[inline]
+    fn free(&self, id: EpId) -> Result<&Endpoint, Status> {
+        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?;
+        if ep.strict && ep.waits() {
+            return Err(Status::NO_RESOURCE);
+        }
+        Ok(ep)
+    }
+
     /// One that the library has.
     #[inline]
     fn endpoint(&self, id: EpId) -> Option<&Endpoint> {
@@ -480,17 +513,23 @@ impl Port {
         }
         let Some(ep) = slot.take() else { return };
         *generation = generation.wrapping_add(1);
-        self.free.push(id.index);
+        self.vacant.push(id.index);
         self.by_handle.remove(&ep.raw);
         // SAFETY: a live endpoint, purged of the only request it can have, whose box is dropped after it; a queue of which
         // that was the only endpoint.
         unsafe {
             if !ep.raw.is_null() {
                 let ops = &(*(*ep.raw).iface).ops;
-                if ep.wish.borrow().as_ref().is_some_and(|wish| wish.waits) {
-                    (ops.pending_purge)(ep.raw, purged, null_mut());
+                ep.purge();
+                // What a device still has counts against the room of all other endpoints until it came back.
+                let until = Instant::now() + SETTLE;
+                let cancel = || (ops.ep_flush)(ep.raw, raw::FLUSH_CANCEL, null_mut());
+                while ep.strict
+                    && matches!(cancel(), Status::IN_PROGRESS | Status::NO_RESOURCE)
+                    && Instant::now() < until
+                {
+                    (ops.iface_progress)((*ep.raw).iface);
                 }
-                (ops.ep_flush)(ep.raw, raw::FLUSH_CANCEL, null_mut());
                 (self.uct.calls.uct_ep_destroy)(ep.raw);
             }
             if let Some(queue) = ep.queue {

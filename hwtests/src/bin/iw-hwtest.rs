@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Packages with tests of devices.
-const PACKAGES: &[&str] = &["ironweave-hwtests", "ironweave-btl-verbs"];
+const PACKAGES: &[&str] = &["ironweave-hwtests", "ironweave-btl-verbs", "ironweave-btl-uct"];
 /// Tests that the quick set leaves out: each takes more than some fifteen seconds on emulated devices.
 const LONG: &[&str] = &[
     "a_job_recovers_over_wires_that_lose",
@@ -32,6 +32,7 @@ const LONG: &[&str] = &[
     "revoke_agree_and_shrink",
     "survives_a_peer_killed_while_packing",
     "survives_the_death_of_a_peer",
+    "ud_verbs",
 ];
 /// What the quick set has of the suite once more over iWARP.
 const IWARP: &[&str] = &[
@@ -211,7 +212,11 @@ fn built() -> io::Result<Vec<PathBuf>> {
         return Err(io::Error::other(format!("cargo test --no-run: {}", output.status)));
     }
     // Only integration tests, whose kind is `test`, use devices.
-    Ok(executables(&output.stdout, "\"kind\":[\"test\"]"))
+    // Of the transport over UCX only those that are about devices: the others need none.
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let about = |line: &&str| !line.contains("btl/uct#") || line.contains("\"name\":\"devices\"");
+    let messages: Vec<&str> = messages.lines().filter(about).collect();
+    Ok(executables(messages.join("\n").as_bytes(), "\"kind\":[\"test\"]"))
 }
 
 /// Builds what the jobs run, as users have it, and says where it is.

@@ -69,7 +69,7 @@ impl Port {
         pieces: &[(*const u8, usize, Option<&Memory>)],
         cookie: u64,
     ) -> Result<bool, Status> {
-        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?.raw;
+        let ep = self.free(id)?.raw;
         let iov = |&(at, length, memory): &(*const u8, usize, Option<&Memory>)| raw::Iov {
             buffer: at.cast_mut().cast(),
             length,
@@ -114,7 +114,7 @@ impl Port {
         remote: Option<&RemoteMemory>,
         cookie: u64,
     ) -> Result<bool, Status> {
-        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?.raw;
+        let ep = self.free(id)?.raw;
         let iov = raw::Iov {
             buffer: local.cast(),
             length: len,
@@ -169,6 +169,10 @@ impl Port {
             return true;
         }
         let Some(ep) = self.endpoint(id).map(|ep| ep.raw) else { return false };
+        if let Some(ep) = self.endpoint(id) {
+            // SAFETY: a live endpoint.
+            unsafe { ep.purge() };
+        }
         let until = Instant::now() + patience;
         let mut cancelled = false;
         loop {

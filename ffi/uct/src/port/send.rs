@@ -16,7 +16,7 @@ impl Port {
     /// [`Status::NO_RESOURCE`]: no room now. Anything else: the endpoint is broken.
     #[inline]
     pub fn send_short(&self, id: EpId, first: u64, rest: &[u8]) -> Result<(), Status> {
-        let ep = self.endpoint(id).ok_or(Status::NOT_CONNECTED)?.raw;
+        let ep = self.free(id)?.raw;
         // SAFETY: a live endpoint; the library copies the bytes before it returns.
         let sent = unsafe {
             ((*(*ep).iface).ops.am_short)(
@@ -64,7 +64,7 @@ impl Port {
         fn pack_of<F: FnOnce(&mut [u8])>(_: &Packing<F>) -> raw::Pack {
             pack::<F>
         }
-        let endpoint = self.endpoint(id).ok_or((Status::NOT_CONNECTED, false))?;
+        let endpoint = self.free(id).map_err(|status| (status, false))?;
         let ep = endpoint.raw;
         if len > self.ifaces[endpoint.iface].attributes.max_bcopy {
             return Err((Status::EXCEEDS_LIMIT, false));
@@ -115,6 +115,7 @@ impl Port {
             Way::Socket => return !self.wish(id),
             // It is in the receiver's memory.
             Way::Memory => return true,
+            Way::Device if ep.waits() => return false,
             Way::Device => {}
         }
         // SAFETY: a live endpoint; without a completion nothing is kept.
@@ -127,7 +128,7 @@ impl Port {
     /// # Errors
     /// It is known at once.
     pub fn check(&self, id: EpId) -> Result<(), Status> {
-        let Some(ep) = self.endpoint(id) else { return Ok(()) };
+        let Ok(ep) = self.free(id) else { return Ok(()) };
         if !self.ifaces[ep.iface].attributes.ep_check {
             return Ok(());
         }
