@@ -79,9 +79,9 @@ pub struct TcpConfig {
     pub keepalive_interval: Duration,
     /// Unanswered probes before the endpoint is lost.
     pub keepalive_count: u32,
-    /// `SO_SNDBUF` in bytes; `None` leaves the kernel to tune it.
+    /// `SO_SNDBUF` in bytes; `None` leaves the kernel to tune it, but between processes of one host, where it is bounded.
     pub sndbuf: Option<usize>,
-    /// `SO_RCVBUF` in bytes; `None` leaves the kernel to tune it.
+    /// `SO_RCVBUF` in bytes; `None` leaves the kernel to tune it, but between processes of one host, where it is bounded.
     pub rcvbuf: Option<usize>,
     /// Bytes of copied frames that may wait in the queue of one endpoint.
     pub queue: usize,

@@ -180,7 +180,7 @@ impl Tcp {
         }
         let generation = self.next_generation(peer);
         let subject = Subject::Endpoint { index: peer.0, generation };
-        let ready = socket::set_patience(&socket, &self.config)
+        let ready = socket::welcome(&socket, &self.config)
             .and_then(|()| epoll::modify(&self.epoll, &socket, subject.data(), EventFlags::IN))
             .and_then(|()| say(socket.as_fd(), message.as_bytes()));
         match ready {
