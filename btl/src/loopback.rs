@@ -229,6 +229,11 @@ impl Btl for Loopback {
         true
     }
 
+    fn is_silent(&self, peer: Peer) -> bool {
+        let up = self.state == EndpointState::Up && !self.announce;
+        peer == self.me && up && self.filling.frames.is_empty()
+    }
+
     #[inline]
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         if self.announce {

@@ -152,6 +152,15 @@ pub trait Btl {
         false
     }
 
+    /// Whether nothing of `peer` is here: [`take_next`](Btl::take_next) would show, and [`progress`](Btl::progress) report, nothing of
+    /// it. Costs a look at memory, moves nothing on, and learns nothing: not that the peer died, either, so call `progress`
+    /// after a few such looks. A transport that cannot tell, or knows that the endpoint is not up, says `false`.
+    #[inline]
+    fn is_silent(&self, peer: Peer) -> bool {
+        let _ = peer;
+        false
+    }
+
     /// Prepares for sleeping until something arrives.
     fn arm(&mut self) -> Armed {
         Armed::PollOnly

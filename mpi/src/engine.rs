@@ -7,6 +7,7 @@
 //! makes the detector ask. When this process itself was declared failed nothing more leaves it (law 4).
 
 use crate::detect::{Detect, News};
+use crate::idle::Turns;
 pub use crate::idle::{Crowd, Idle};
 use crate::message::Status;
 use crate::open;
@@ -44,6 +45,8 @@ pub struct Engine {
     unattended: u32,
     /// Looks at what is to come next, before a receive goes the general way.
     looks: u32,
+    /// What the last short wait on shared cores found, for the wait that goes on.
+    turns: Turns,
     /// Operations that were over at once since news was looked for.
     unheard: u32,
     core: Core<Rail>,
@@ -92,6 +95,7 @@ impl Engine {
             unattended: 0,
             // With fewer cores than processes the message may be waiting for this very core.
             looks: if spin > LOOKS { LOOKS } else { 0 },
+            turns: Turns::default(),
             unheard: 0,
             core,
             origin: read(ClockId::Monotonic),
@@ -173,7 +177,31 @@ impl Engine {
             self.unattended = 0;
             return None;
         }
-        self.core.pml.recv_direct(comm, into, source, tag, self.looks)
+        match self.looks {
+            0 => self.recv_in_turn(comm, into, source, tag),
+            looks => self.core.pml.recv_direct(comm, into, source, tag, looks),
+        }
+    }
+
+    /// [`recv_soon`](Self::recv_soon) with more processes than cores: lets the others run, and looks again for what they send meanwhile.
+    #[inline(never)]
+    fn recv_in_turn(
+        &mut self,
+        comm: CommId,
+        into: &RecvRegion,
+        source: u32,
+        tag: i32,
+    ) -> Option<usize> {
+        let pml = &mut self.core.pml;
+        let mut times = 0;
+        self.turns = Turns::default();
+        loop {
+            let received = pml.recv_direct(comm, into, source, tag, 0);
+            times += 1;
+            if received.is_some() || !(pml.is_due(comm, into, source) && self.turns.take(times)) {
+                return received;
+            }
+        }
     }
 
     /// Begins an agreement for a caller that waits for it: it may be over at once.
@@ -400,7 +428,7 @@ impl Engine {
 
     #[inline(never)]
     fn wait_long(&mut self, request: ReqId) -> Result<Status> {
-        let mut idle = Idle::new(self.spin, self.watchdog);
+        let mut idle = Idle::after(&mut self.turns, self.spin, self.watchdog);
         loop {
             if let Some(ended) = self.poll(request) {
                 return ended;

@@ -113,6 +113,11 @@ macro_rules! one_of {
                 match self { $($name::$variant(btl) => btl.take_next(peer, turns, take),)* }
             }
 
+            #[inline]
+            fn is_silent(&self, peer: Peer) -> bool {
+                match self { $($name::$variant(btl) => btl.is_silent(peer),)* }
+            }
+
             fn arm(&mut self) -> Armed {
                 match self { $($name::$variant(btl) => btl.arm(),)* }
             }

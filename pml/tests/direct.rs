@@ -42,6 +42,14 @@ impl Alone {
         Some(into.as_slice()[..bytes].to_vec())
     }
 
+    /// Whether another look may find what `direct` did not.
+    fn is_due(&self, len: usize) -> bool {
+        let into = OwnedBuffer::zeroed(len);
+        // SAFETY: nothing is written there.
+        let region = unsafe { into.recv_region() };
+        self.engine.is_due(self.comm, &region, 0)
+    }
+
     /// Receives with one.
     fn receive(&mut self, len: usize, tag: i32) -> (Vec<u8>, Result<(), PmlError>) {
         let into = OwnedBuffer::zeroed(len);
@@ -73,6 +81,31 @@ fn messages_are_taken_in_order_with_others_between() {
     }
     assert_eq!(alone.direct(4, 7), None, "nothing is left");
     assert_eq!(alone.engine.stats().duplicates, 0);
+}
+
+#[test]
+fn only_what_another_look_may_find_is_due() {
+    let mut alone = Alone::new();
+    assert!(alone.is_due(16) && !alone.is_due(1 << 20), "nothing is here; the second is too long");
+    alone.send(b"other", 8);
+    assert_eq!(alone.direct(16, 7), None);
+    assert!(!alone.is_due(16), "another message is here");
+    assert_eq!(alone.receive(16, 8).1, Ok(()));
+    assert!(alone.is_due(16));
+    let posted = OwnedBuffer::zeroed(4);
+    // SAFETY: `posted` lives longer than the engine uses it.
+    let region = unsafe { posted.recv_region() };
+    let (from, tag) = (Source::Rank(0), TagMatch::Tag(9));
+    let request = alone.engine.recv(alone.comm, region.into(), from, tag).unwrap();
+    assert!(!alone.is_due(16), "another receive is posted");
+    alone.engine.cancel(request);
+    assert!((0..100).any(|_| {
+        alone.engine.progress();
+        alone.engine.test(request).is_some()
+    }));
+    assert!(alone.is_due(16));
+    alone.engine.proc_failed(ME);
+    assert!(!alone.is_due(16), "its failure is known");
 }
 
 #[test]

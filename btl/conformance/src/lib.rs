@@ -140,6 +140,7 @@ macro_rules! suite {
             delivers_exactly_once_in_order
             carries_every_size
             runs_out_of_room_and_recovers
+            is_silent_only_where_nothing_is_here
             survives_the_death_of_a_peer
             survives_a_peer_killed_while_packing
             gives_everything_back_when_invalidated

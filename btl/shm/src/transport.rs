@@ -768,6 +768,14 @@ impl Btl for Shm {
         incoming.reader.take_inline(&self.counters, take)
     }
 
+    #[inline]
+    fn is_silent(&self, peer: Peer) -> bool {
+        // The way out is closed as soon as the endpoint is not up.
+        let up = matches!(self.tx.get(peer.index()), Some(Some(_)));
+        let incoming = self.rx.get(peer.index());
+        up && matches!(incoming, Some(Some(incoming)) if !incoming.reader.is_ready())
+    }
+
     fn arm(&mut self) -> Armed {
         let busy = !self.gets.is_empty() || !self.stillborn.is_empty();
         if busy || self.urgent || !self.timed.is_empty() {

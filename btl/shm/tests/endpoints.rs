@@ -141,6 +141,23 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
 }
 
 #[test]
+fn a_peer_is_silent_between_its_frames_while_it_is_up() {
+    let (mut a, mut b) = (Node::new(0), Node::new(1));
+    assert!(!a.shm.is_silent(Peer(1)), "not connected");
+    join(&mut a, &mut b);
+    for len in [0, 8, 3000, 60_000] {
+        assert!(a.shm.is_silent(Peer(1)), "before {len} bytes");
+        b.send(0, &bytes(1, len)).unwrap();
+        assert!(!a.shm.is_silent(Peer(1)), "{len} bytes are here");
+        until(&mut [&mut a, &mut b], "the frame", |n| !n[0].log.frames.is_empty());
+        a.log.frames.clear();
+    }
+    let Node { shm, log } = &mut a;
+    shm.invalidate(Peer(1), Residue::Deliver, log);
+    assert!(!a.shm.is_silent(Peer(1)), "it has ended");
+}
+
+#[test]
 fn frames_of_every_size_both_ways() {
     let (mut a, mut b) = pair();
     let max = a.shm.caps().max_bcopy;

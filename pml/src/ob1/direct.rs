@@ -60,6 +60,19 @@ impl<B: Btl> Ob1<B> {
         Some(received)
     }
 
+    /// Whether [`recv_direct`](Ob1::recv_direct) found nothing only because nothing of `source` is here: another look may find its
+    /// message. `false` over rails that cannot tell, and wherever the receive has to take the general way.
+    #[must_use]
+    pub fn is_due(&self, comm: CommId, into: &RecvRegion, source: u32) -> bool {
+        let Ok(there) = self.engine.comms.get(comm) else { return false };
+        let Some(member) = there.members.get(source as usize) else { return false };
+        let Some(rail) = self.rails.get(usize::from(member.heard.0)) else { return false };
+        let ordinary = !self.engine.has_work()
+            && (UNCHECKED || !(there.careful || there.failures.any()))
+            && there.queues.are_empty();
+        ordinary && into.len() <= DIRECT_MAX && rail.is_silent(member.peer)
+    }
+
     /// Posts a receive from `source` with `tag`, when nothing is out of the ordinary and no such message is here; `None`: nothing was
     /// done, use [`recv_into`](Ob1::recv_into).
     #[inline(always)]

@@ -15,7 +15,8 @@ pub use system::{
 };
 pub use traffic::{
     carries_every_size, connects_once_and_reports_up, delivers_exactly_once_in_order,
-    moves_registered_memory, refuses_what_it_cannot_take, runs_out_of_room_and_recovers,
+    is_silent_only_where_nothing_is_here, moves_registered_memory, refuses_what_it_cannot_take,
+    runs_out_of_room_and_recovers,
 };
 
 use crate::Harness;

@@ -8,8 +8,8 @@ use crate::stage::Stage;
 use crate::{Harness, Place};
 use ironweave_btl::memory::SendRegion;
 use ironweave_btl::{
-    Address, Btl, Descriptor, EndpointState, Header, Peer, Refused, RemoteKey, RmaDescriptor,
-    RmaKind, Token,
+    Address, Btl, Descriptor, EndpointState, Header, Peer, Refused, RemoteKey, Residue,
+    RmaDescriptor, RmaKind, Token,
 };
 use rand::Rng;
 use smallvec::smallvec;
@@ -194,6 +194,52 @@ pub fn delivers_exactly_once_in_order<H: Harness>(run: &Run) -> Result<(), Skip>
     })
 }
 
+/// A peer is never called silent before it is up, while something of it is here that was sent whole before, or after its end.
+///
+/// # Errors
+/// When the transport cannot run here.
+pub fn is_silent_only_where_nothing_is_here<H: Harness>(run: &Run) -> Result<(), Skip> {
+    run.rounds(3, |run| {
+        let alone = H::PLACE == Place::Alone;
+        let mut stage = Stage::<H>::open(run, if alone { 1 } else { 2 })?;
+        let peer = stage.peer();
+        assert!(!stage.me().btl().is_silent(Peer(peer)), "never connected");
+        assert!(!stage.me().btl().is_silent(Peer(u32::MAX)), "nobody");
+        stage.connect_all();
+        let mut total = 0;
+        for _ in 0..20 {
+            let frames = stage.rng.random_range(1..5);
+            let longest = 1 << stage.rng.random_range(3..12);
+            total += frames;
+            if alone {
+                let longest = longest.min(stage.me().caps().max_bcopy);
+                for _ in 0..frames {
+                    assert_eq!(stage.me().send(peer, tier::BCOPY, longest, false), Ok(()));
+                }
+            } else {
+                stage.tell(0, Command::Freeze(true));
+                stage.flood(peer, 0, frames, longest);
+                sent_by(&mut stage, peer);
+            }
+            let before = stage.status(0).frames_received;
+            let silent = stage.me().btl().is_silent(Peer(peer));
+            stage.me().progress();
+            let after = stage.status(0).frames_received;
+            assert!(!silent || before == after, "silent, with {} frames here", after - before);
+            if !alone {
+                stage.tell(0, Command::Freeze(false));
+            }
+            received_by(&mut stage, 0, total);
+        }
+        all_back(&mut stage);
+        stage.tell(0, Command::Invalidate(peer, Residue::Deliver));
+        stage.until("the end", |stage| !stage.me().check.log(peer).open);
+        assert!(!stage.me().btl().is_silent(Peer(peer)), "its endpoint has ended");
+        stage.finish();
+        Ok(())
+    })
+}
+
 /// Zero bytes, one byte, every power of two and its neighbours up to 8 MiB, over each tier, split to its limit.
 ///
 /// # Errors
@@ -332,7 +378,7 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
             }
             let turns = stage.rng.random_range(0..40);
             stage.turns(turns);
-            stage.me().invalidate(peer, ironweave_btl::Residue::Deliver, false);
+            stage.me().invalidate(peer, Residue::Deliver, false);
             stage.until("the endpoint to close", |stage| !stage.me().check.log(peer).open);
             stage.turns(50);
             stage.inspect(0);
