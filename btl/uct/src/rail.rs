@@ -577,3 +577,7 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
 }
 
 const _: () = assert!(MAX_SHORT <= MESSAGE_MIN);
+
+/// Jobs with many threads hand their rails around.
+const fn is_send<T: Send>() {}
+const _: () = is_send::<Uct>();

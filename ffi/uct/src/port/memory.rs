@@ -27,12 +27,18 @@ pub struct Memory {
     handle: Handle,
 }
 
+// SAFETY: a handle that only calls of its port look into, by whichever thread has that.
+unsafe impl Send for Memory {}
+
 /// Another process's registered memory.
 pub struct RemoteMemory {
     component: Handle,
     bundle: raw::RkeyBundle,
     release: unsafe extern "C" fn(Handle, *const raw::RkeyBundle) -> Status,
 }
+
+// SAFETY: as for `Memory`; the component it is released to belongs to the library, and to no thread.
+unsafe impl Send for RemoteMemory {}
 
 impl Drop for RemoteMemory {
     fn drop(&mut self) {

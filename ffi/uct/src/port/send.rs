@@ -128,7 +128,8 @@ impl Port {
     /// # Errors
     /// It is known at once.
     pub fn check(&self, id: EpId) -> Result<(), Status> {
-        let Ok(ep) = self.free(id) else { return Ok(()) };
+        // Beside a waiting wish too: a peer that died when it had answered all would not show otherwise.
+        let Some(ep) = self.endpoint(id) else { return Ok(()) };
         if !self.ifaces[ep.iface].attributes.ep_check {
             return Ok(());
         }
