@@ -1,6 +1,6 @@
-//! libfabric's own `fi_pingpong` with the command line and the output lines of the benchmark programs (`LOOPS.md`): what is
-//! left of a libfabric provider when no MPI is above it. It starts server and client on a core each, a pair for each block, and
-//! probes the cores before and after. Latency only.
+//! libfabric's own `fi_pingpong`, and UCX's own `ucx_perftest`, with the command line and the output lines of the benchmark
+//! programs (`LOOPS.md`): what is left of a libfabric provider or a transport of UCX when no MPI is above it. It starts
+//! server and client on a core each, a pair for each block, and probes the cores before and after. Latency only.
 
 use clap::Parser;
 use ironweave_benches::lines::{Bind, Block, Line};
@@ -11,13 +11,19 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Runs fi_pingpong once for each block and prints the blocks as mpibench does.
+/// Runs fi_pingpong or ucx_perftest once for each block and prints the blocks as mpibench does.
 #[derive(Parser, Debug)]
 #[command(name = "iw-bare")]
 struct Options {
     /// The provider, as `fi_info` names it.
     #[arg(long, default_value = "tcp;ofi_rxm")]
     provider: String,
+    /// Instead: a transport of UCX, as `ucx_info -d` names it, by active messages (`am_lat`)
+    #[arg(long, value_name = "TRANSPORT")]
+    uct: Option<String>,
+    /// Its device
+    #[arg(long, default_value = "memory")]
+    device: String,
     /// Printed blocks for each size.
     #[arg(long, default_value_t = 3)]
     reps: usize,
@@ -63,12 +69,13 @@ fn run(options: &Options) -> Result<(), String> {
     for text in &options.specs {
         for Spec { test, size, iterations } in Spec::parse_list(text)? {
             if test != Test::Latency {
-                return Err(format!("{text}: fi_pingpong knows latency alone"));
+                return Err(format!("{text}: bare programs are asked for latency alone"));
             }
             let mut before = look()?;
             for rep in 0..options.reps {
-                // Its figure has the connection's first messages in it: enough others make that nothing.
-                let value = pair(&options.provider, [here, there], size, 4 * iterations)?;
+                // Their figures have the connection's first messages in them: enough others make that nothing.
+                let bare = Bare { options, size, iterations: 4 * iterations };
+                let value = bare.pair([here, there])?;
                 let after = look()?;
                 println!("{}", Line::Block(Block { test, size, rep, value, before, after }));
                 before = after;
@@ -79,41 +86,73 @@ fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// One server and one client; one-way microseconds, as the client prints them.
-fn pair(provider: &str, cpus: [usize; 2], size: usize, iterations: usize) -> Result<f64, String> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = free.map_err(|error| format!("no free port: {error}"))?.port().to_string();
-    let command = |cpu: usize, role: &[&str]| {
+/// What a pair of processes measures.
+struct Bare<'a> {
+    options: &'a Options,
+    size: usize,
+    iterations: usize,
+}
+
+impl Bare<'_> {
+    /// The client's command when `to` is somebody, else the server's.
+    fn command(&self, cpu: usize, port: &str, to: Option<&str>) -> Command {
         let mut command = Command::new("timeout"); // it may wait for ever for the other one
         command.args([&LIMIT.as_secs().to_string(), "taskset", "-c", &cpu.to_string()]);
-        command.args(["fi_pingpong", "-e", "rdm", "-p", provider]);
-        command.args(["-S", &size.to_string(), "-I", &iterations.to_string()]).args(role);
+        let (size, iterations) = (self.size.to_string(), self.iterations.to_string());
+        if let Some(transport) = &self.options.uct {
+            command.args(["ucx_perftest", "-t", "am_lat", "-x", transport, "-d"]);
+            command.args([&self.options.device, "-s", &size, "-n", &iterations, "-w", "100"]);
+            // The way that is the library's fastest for that size, with a segment that holds it.
+            command.args(["-D", if self.size <= 64 { "short" } else { "bcopy" }, "-v", "-f"]);
+            for name in ["UCX_TCP_RX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE"] {
+                command.env(name, (self.size + 4096).max(64 << 10).to_string());
+            }
+            command.args(["-p", port]).args(to);
+        } else {
+            command.args(["fi_pingpong", "-e", "rdm", "-p", &self.options.provider]);
+            command.args(["-S", &size, "-I", &iterations]);
+            command.args([if to.is_some() { "-P" } else { "-B" }, port]).args(to);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
-    };
-    let spawn = |mut command: Command| {
-        command.spawn().map_err(|error| format!("fi_pingpong cannot be started: {error}"))
-    };
-    let end = Instant::now() + LIMIT;
-    let mut server = spawn(command(cpus[0], &["-B", &port]))?;
-    // The server listens a moment after it was started; until then a client ends with an error.
-    let answer = loop {
-        let client = spawn(command(cpus[1], &["-P", &port, "127.0.0.1"]))?;
-        let answer = client.wait_with_output().map_err(|error| error.to_string());
-        match answer {
-            Ok(output) if !output.status.success() && Instant::now() < end => {
-                if let Ok(Some(status)) = server.try_wait() {
-                    break Err(format!("the server ended: {status}"));
+    }
+
+    /// One-way microseconds in what the client printed last: both give the average of all messages.
+    fn figure(&self, answer: &str) -> Option<f64> {
+        let line = answer.lines().last()?;
+        let text = match self.options.uct {
+            Some(_) => line.split(',').nth(3)?.trim(),
+            None => line.split_whitespace().nth(6)?,
+        };
+        text.parse().ok().filter(|value| *value > 0.0)
+    }
+
+    /// One server and one client.
+    fn pair(&self, cpus: [usize; 2]) -> Result<f64, String> {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.map_err(|error| format!("no free port: {error}"))?.port().to_string();
+        let spawn = |mut command: Command| {
+            command.spawn().map_err(|error| format!("it cannot be started: {error}"))
+        };
+        let end = Instant::now() + LIMIT;
+        let mut server = spawn(self.command(cpus[0], &port, None))?;
+        // The server listens a moment after it was started; until then a client ends with an error.
+        let answer = loop {
+            let client = spawn(self.command(cpus[1], &port, Some("127.0.0.1")))?;
+            let answer = client.wait_with_output().map_err(|error| error.to_string());
+            match answer {
+                Ok(output) if !output.status.success() && Instant::now() < end => {
+                    if let Ok(Some(status)) = server.try_wait() {
+                        break Err(format!("the server ended: {status}"));
+                    }
+                    sleep(Duration::from_millis(20));
                 }
-                sleep(Duration::from_millis(20));
+                Ok(output) => break Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+                Err(error) => break Err(error),
             }
-            Ok(output) => break Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            Err(error) => break Err(error),
-        }
-    };
-    let _ = server.wait(); // `timeout` ends it at the latest
-    let answer = answer?;
-    let figure = answer.lines().last().and_then(|line| line.split_whitespace().nth(6));
-    let value = figure.and_then(|text| text.parse::<f64>().ok()).filter(|value| *value > 0.0);
-    value.ok_or_else(|| format!("fi_pingpong gave no figure: {answer:?}"))
+        };
+        let _ = server.wait(); // `timeout` ends it at the latest
+        let answer = answer?;
+        self.figure(&answer).ok_or_else(|| format!("the bare program gave no figure: {answer:?}"))
+    }
 }

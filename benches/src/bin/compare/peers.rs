@@ -16,7 +16,7 @@ pub enum Family {
     OpenMpi,
     Mpich,
     Intel,
-    /// No MPI: libfabric's own `fi_pingpong`, started by `iw-bare`.
+    /// No MPI: libfabric's own `fi_pingpong` or UCX's own `ucx_perftest`, started by `iw-bare`.
     Bare,
 }
 
@@ -60,6 +60,18 @@ const UCX: &[&str] =
 const SM: &[&str] = &["--mca", "pml", "ob1", "--mca", "btl", "self,sm"];
 const SM_NO_CMA: &[&str] =
     &["--mca", "pml", "ob1", "--mca", "btl", "self,sm", "--mca", "smsc", "^cma"];
+const UCT_TCP: &[&str] = &[
+    "--mca",
+    "btl",
+    "uct,self",
+    "--mca",
+    "btl_uct_transports",
+    "tcp",
+    "--mca",
+    "btl_uct_devices",
+    "lo",
+];
+const UCT_POSIX: &[&str] = &["--mca", "btl", "uct,self", "--mca", "btl_uct_transports", "posix"];
 const UCX_POSIX: &[(&str, &str)] = &[("UCX_TLS", "posix,self")];
 
 const fn program(
@@ -176,6 +188,16 @@ pub const PROGRAMS: &[Program] = &[
         &["--provider", "tcp"],
         &[("LD_LIBRARY_PATH", "{venv}/libfabric-1.22/lib/mpich")],
     ),
+    program("ours", Family::Ours, Suite::UctTcpBare, UCT_TCP, &[]),
+    program(
+        "ucx_perftest",
+        Family::Bare,
+        Suite::UctTcpBare,
+        &["--uct", "tcp", "--device", "lo"],
+        &[],
+    ),
+    program("ours", Family::Ours, Suite::UctPosixBare, UCT_POSIX, &[]),
+    program("ucx_perftest", Family::Bare, Suite::UctPosixBare, &["--uct", "posix"], &[]),
     program("ours", Family::Ours, Suite::Four, &["--mca", "btl", "shm,self"], &[]),
     program("openmpi-sm", Family::OpenMpi, Suite::Four, SM, &[]),
     program("openmpi-sm-nocma", Family::OpenMpi, Suite::Four, SM_NO_CMA, &[]),
@@ -453,9 +475,11 @@ mod tests {
     }
 
     #[test]
-    fn bare_libfabric_stands_beside_ours() {
-        for family in [Family::Ours, Family::Bare] {
-            assert!(PROGRAMS.iter().any(|p| p.suite == Suite::OfiBare && p.family == family));
+    fn bare_libraries_stand_beside_ours() {
+        for suite in [Suite::OfiBare, Suite::UctTcpBare, Suite::UctPosixBare] {
+            for family in [Family::Ours, Family::Bare] {
+                assert!(PROGRAMS.iter().any(|p| p.suite == suite && p.family == family));
+            }
         }
     }
 

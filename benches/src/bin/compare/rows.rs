@@ -13,6 +13,10 @@ pub enum Suite {
     Ofi,
     /// The same, ours against libfabric without any MPI above it.
     OfiBare,
+    /// Two bound ranks over UCX's TCP on this host, ours against UCX without any MPI above it.
+    UctTcpBare,
+    /// The same over UCX's shared memory.
+    UctPosixBare,
     /// Four ranks over shared memory, whatever the number of cores.
     Four,
     /// Two bound ranks over shared memory, everybody through C: ours with the standard ABI.
@@ -31,6 +35,7 @@ impl Suite {
     pub fn ranks(self) -> usize {
         match self {
             Self::Shm | Self::Tcp | Self::Ofi | Self::OfiBare | Self::Abi | Self::Start2 => 2,
+            Self::UctTcpBare | Self::UctPosixBare => 2,
             Self::Four | Self::AbiFour => 4,
             Self::Start8 => 8,
             Self::Start16 => 16,
@@ -127,6 +132,10 @@ pub const ROWS: &[Row] = &[
     row("ofi_latency_1MiB", Suite::Ofi, Test::Latency, 1 << 20, 30, Goal::AtMost(1.0)),
     row("ofi_bare_8B", Suite::OfiBare, Test::Latency, 8, 1000, Goal::AtMost(1.1)),
     row("ofi_bare_1MiB", Suite::OfiBare, Test::Latency, 1 << 20, 30, Goal::AtMost(1.05)),
+    row("uct_tcp_bare_8B", Suite::UctTcpBare, Test::Latency, 8, 1000, Goal::AtMost(1.1)),
+    row("uct_tcp_bare_1MiB", Suite::UctTcpBare, Test::Latency, 1 << 20, 30, Goal::AtMost(1.05)),
+    // UCX's shared memory has no messages longer than 64 KiB: nothing bare stands beside 1 MiB.
+    row("uct_posix_bare_8B", Suite::UctPosixBare, Test::Latency, 8, 10_000, Goal::AtMost(1.1)),
     row("exchange4_8B", Suite::Four, Test::Exchange, 8, 400, Goal::AtMost(1.2)),
     row("exchange4_64KiB", Suite::Four, Test::Exchange, 64 << 10, 100, Goal::AtMost(1.2)),
     row("abi_latency_8B", Suite::Abi, Test::Latency, 8, 10_000, Goal::AtMost(1.0)),

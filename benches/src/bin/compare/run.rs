@@ -205,18 +205,20 @@ fn check_route(suite: Suite, payload: u64, least: u64, most: Option<u64>) -> Res
     // Small messages leave little payload beside a launcher's own talk, which was seen below 2 MB.
     let talk = 4 << 20;
     match suite {
-        Suite::Tcp | Suite::Ofi | Suite::OfiBare if least < payload => {
+        Suite::Tcp | Suite::Ofi | Suite::OfiBare | Suite::UctTcpBare if least < payload => {
             Err(format!("did not use TCP: {payload} bytes were sent, {least} crossed loopback"))
         }
         // Launchers talk more than these do.
         Suite::Start2 | Suite::Start8 | Suite::Start16 => Ok(()),
-        Suite::Shm | Suite::Four | Suite::Abi | Suite::AbiFour => match most {
-            Some(most) if most > payload / 2 + talk => {
-                Err(format!("did not use shared memory: {most} bytes crossed loopback"))
+        Suite::Shm | Suite::Four | Suite::Abi | Suite::AbiFour | Suite::UctPosixBare => {
+            match most {
+                Some(most) if most > payload / 2 + talk => {
+                    Err(format!("did not use shared memory: {most} bytes crossed loopback"))
+                }
+                _ => Ok(()),
             }
-            _ => Ok(()),
-        },
-        Suite::Tcp | Suite::Ofi | Suite::OfiBare => Ok(()),
+        }
+        Suite::Tcp | Suite::Ofi | Suite::OfiBare | Suite::UctTcpBare => Ok(()),
     }
 }
 
