@@ -188,8 +188,9 @@ fn sift(offers: Vec<Info>, config: &OfiConfig) -> Sifted {
         return Sifted { ways, offered, refused };
     };
     ways.retain(|way| way.provider() == provider);
-    // One rail for each domain: IPv4 before IPv6 (link-local addresses do not reach far), then as they come.
-    ways.sort_by_key(|way| way.ip_version());
+    // One rail for each domain: IPv4 before IPv6 (link-local addresses do not reach far), then as they come. Other addresses
+    // last: verbs' first offer for a RoCE device is its GID, by which it is not to be had then (1.17: FI_ENODATA).
+    ways.sort_by_key(|way| way.ip_version().unwrap_or(u8::MAX));
     let mut seen: Vec<String> = Vec::new();
     ways.retain(|way| {
         let new = !seen.contains(&way.domain());
