@@ -7,7 +7,7 @@ mod world;
 use clap::Parser;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use world::{Moment, Plan, Trouble, run};
+use world::{Moment, Op, Plan, Trouble, run};
 
 /// Disasters, held against laws 4, 5 and 7: all survivors return, know all deaths and have the same groups.
 #[derive(Parser)]
@@ -28,6 +28,26 @@ struct Arguments {
     /// Processes.
     #[arg(long, default_value_t = 4096)]
     ranks: u32,
+    /// Only this moment: creation, revoke, agree or shrink.
+    #[arg(long, value_parser = |name: &str| named(name, &Moment::ALL))]
+    moment: Option<Moment>,
+    /// Only this trouble: few (deaths), suspicion (of the living) or half (of all die).
+    #[arg(long, value_parser = |name: &str| named(name, &Trouble::ALL))]
+    trouble: Option<Trouble>,
+    /// Only creations of this kind: dup, dups, create, create-group, split or inter.
+    #[arg(long, value_parser = creation)]
+    creation: Option<Op>,
+}
+
+/// The one of `all` with this name.
+fn named<T: Copy + std::fmt::Debug>(name: &str, all: &[T]) -> Result<T, String> {
+    let is = |one: &&T| format!("{one:?}").eq_ignore_ascii_case(name);
+    all.iter().find(is).copied().ok_or_else(|| format!("one of {all:?}"))
+}
+
+fn creation(name: &str) -> Result<Op, String> {
+    let found = Op::CREATIONS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, op)| *op).ok_or_else(|| format!("one of {:?}", Op::CREATIONS.map(|(n, _)| n)))
 }
 
 fn main() -> ExitCode {
@@ -39,10 +59,10 @@ fn main() -> ExitCode {
     };
     let (mut done, mut events, mut killed, mut fenced) = (0_u32, 0, 0, 0);
     for seed in seeds {
-        let moment = Moment::ALL[seed as usize % 4];
         // A different pair for each of twelve seeds, and all kinds of trouble soon.
-        let trouble = Trouble::ALL[seed as usize % 3];
-        let plan = Plan::disaster(seed, arguments.ranks, moment, trouble);
+        let moment = arguments.moment.unwrap_or(Moment::ALL[seed as usize % 4]);
+        let trouble = arguments.trouble.unwrap_or(Trouble::ALL[seed as usize % 3]);
+        let plan = Plan::disaster(seed, arguments.ranks, moment, trouble, arguments.creation);
         let began = Instant::now();
         match run(plan) {
             Ok(summary) => {

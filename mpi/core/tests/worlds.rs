@@ -81,7 +81,7 @@ fn disasters_strike_at_any_moment() {
     let plans = (0..24 * budget()).map(|seed| {
         let at = |of: usize, every: u64| (seed / every) as usize % of;
         let (moment, trouble) = (Moment::ALL[at(4, 1)], Trouble::ALL[at(3, 4)]);
-        Plan::disaster(seed, 40 + seed as u32 % 40, moment, trouble)
+        Plan::disaster(seed, 40 + seed as u32 % 40, moment, trouble, None)
     });
     let all = worlds(TEST, plans);
     assert!(all.killed > 100 && all.fenced > 10);

@@ -42,6 +42,18 @@ pub enum Op {
     Revoke(u32),
 }
 
+impl Op {
+    /// The creations in which disasters strike, by name.
+    pub const CREATIONS: [(&str, Op); 6] = [
+        ("dup", Op::Dup),
+        ("dups", Op::DupMany(2)),
+        ("create", Op::Create(2)),
+        ("create-group", Op::CreateGroup(3)),
+        ("split", Op::Split(5)),
+        ("inter", Op::Inter),
+    ];
+}
+
 /// What goes on in some process when trouble comes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moment {
@@ -99,6 +111,8 @@ pub struct Plan {
     pub hosts: Option<Arc<[u32]>>,
     /// The test that made it.
     pub test: &'static str,
+    /// The command that runs it again, if another than the test's.
+    pub again: String,
 }
 
 impl Plan {
@@ -139,21 +153,27 @@ impl Plan {
             think_ns,
             hosts: rng.random::<bool>().then(|| (0..ranks).map(|rank| rank / cores).collect()),
             test,
+            again: String::new(),
         }
     }
 
-    /// A short program in which something goes wrong at a chosen moment: for many ranks.
-    pub fn disaster(seed: u64, ranks: u32, moment: Moment, trouble: Trouble) -> Self {
+    /// A short program in which something goes wrong at a chosen moment, in a creation of a chosen kind or any: for many ranks.
+    pub fn disaster(
+        seed: u64,
+        ranks: u32,
+        moment: Moment,
+        trouble: Trouble,
+        creation: Option<Op>,
+    ) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0xd15a << 32 ^ u64::from(ranks));
         let rail = if rng.random() { RailModel::silent() } else { RailModel::tcp() };
-        let creation = match rng.random_range(0..6) {
-            0 => Op::Dup,
-            1 => Op::DupMany(2),
-            2 => Op::Create(2),
-            3 => Op::CreateGroup(3),
-            4 => Op::Split(5),
-            _ => Op::Inter,
-        };
+        let mut again = format!("ci/worlds --seed {seed} --ranks {ranks}");
+        again += &format!(" --moment {moment:?} --trouble {trouble:?}");
+        if let Some((name, _)) = Op::CREATIONS.iter().find(|(_, op)| Some(*op) == creation) {
+            again += &format!(" --creation {name}");
+        }
+        let any = Op::CREATIONS[rng.random_range(0..Op::CREATIONS.len())].1;
+        let creation = creation.unwrap_or(any);
         let first = match moment {
             Moment::Creation => vec![creation],
             Moment::Agree => vec![Op::Allreduce { count: 1 }],
@@ -161,17 +181,18 @@ impl Plan {
                 vec![Op::Revoke(rng.random_range(0..ranks)), Op::Allreduce { count: 1 }, Op::Dup]
             }
         };
-        let (mut kills, mut lies) = (Vec::new(), Vec::new());
+        let (mut kills, mut lies) = ((0, 0), Vec::new());
         let some = rng.random_range(1..=8);
         match trouble {
-            Trouble::Few => kills = vec![50_000; some],
-            Trouble::Half => kills = vec![200_000; ranks as usize / 2],
+            Trouble::Few => kills = (some, 50_000),
+            Trouble::Half => kills = (ranks as usize / 2, 200_000),
             Trouble::Suspicion => lies = vec![50_000; some],
         }
-        let kills = kills
-            .into_iter()
-            .map(|most| (rng.random_range(0..most), rng.random_range(0..ranks)))
-            .collect();
+        let (victims, most) = kills;
+        let victims =
+            rand::seq::index::sample(&mut rng, ranks as usize, victims.min(ranks as usize));
+        let kills =
+            victims.into_iter().map(|victim| (rng.random_range(0..most), victim as u32)).collect();
         // Nobody is both: two that hold each other for dead are for the detector to settle.
         let half = ranks / 2;
         let lies = lies.into_iter().map(|most| {
@@ -192,6 +213,7 @@ impl Plan {
             think_ns: 1 << rng.random_range(4..15),
             hosts: None,
             test: "",
+            again,
         }
     }
 
@@ -219,8 +241,8 @@ impl Plan {
     /// How to run it again.
     pub fn command(&self) -> String {
         let Plan { seed, ranks, blocks, kills, test, .. } = self;
-        if self.disaster.is_some() {
-            return format!("ci/worlds --seed {seed} --ranks {ranks}");
+        if !self.again.is_empty() {
+            return self.again.clone();
         }
         format!(
             "IRONWEAVE_CORE_SIM={seed},{ranks},{},{} cargo nextest run -p ironweave-core --no-capture {test}",
