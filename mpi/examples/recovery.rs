@@ -38,6 +38,7 @@ fn main() -> Outcome {
         "two_sides" => two_sides(&world),
         "in_finalize" => in_finalize(&world, seed),
         "gives_up" => gives_up(&world),
+        "summoned" => summoned(&world),
         "creation" => creation(&world, seed),
         "collective" => {
             let [which, moment, ..] = &rest[..] else {
@@ -190,6 +191,30 @@ fn getack(world: &World) -> Outcome {
         assert_eq!(comm.recv(&mut [0u8], rank, 1).unwrap_err(), Error::ProcFailed { rank });
     }
     assert_eq!(comm.ack_failed()?, failed.len());
+    Ok(())
+}
+
+/// Rank 1 waits in a creation with one that dies and with rank 0, which never calls it: it is told so when rank 1 learns of the
+/// death. That word is the first thing that rank 0 finds where it looks for an answer to its agreement, and must not be lost there.
+fn summoned(world: &World) -> Outcome {
+    let comm = world.comm();
+    let me = comm.rank();
+    let pair = comm.split((me < 2).then_some(0), 0)?;
+    comm.barrier()?;
+    for _ in 0..pair.iter().len() * 8 {
+        pair.iter().try_for_each(|pair| pair.agree(1).map(drop))?;
+    }
+    come_here_first(&comm, &[2])?;
+    let Some(pair) = pair else { die() };
+    if me == 1 {
+        let error = comm.create_group(&[0, 1, 2], 7).expect_err("one of them is dead");
+        assert!(error.is_interruption(), "{error}");
+    } else {
+        // It computes, and does not call the library: what comes stays where it is.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let agreed = pair.agree(if me == 0 { 0b011 } else { 0b110 })?;
+    assert_eq!((agreed.flag, agreed.new_failure), (0b010, None));
     Ok(())
 }
 

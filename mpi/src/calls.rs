@@ -17,28 +17,59 @@ fn blocks<E>(counts: &[usize]) -> Arc<[Block]> {
     counts.iter().map(&mut block).collect()
 }
 
-pub(crate) fn bcast<E: Element>(data: &[E], root: u32) -> Call {
-    Call::Bcast { root: Root::Rank(root), len: size_of_val(data) }
+pub(crate) fn bcast<E: Element>(data: &[E], root: Root) -> Call {
+    Call::Bcast { root, len: size_of_val(data) }
 }
 
-pub(crate) fn gather<E: Element>(data: &[E], root: u32) -> Call {
-    Call::Gather { root: Root::Rank(root), block: size_of_val(data), in_place: false }
+/// What this process is in a rooted operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Rooted<'a> {
+    pub root: Root,
+    /// On an inter-communicator the processes of the other side.
+    pub size: u32,
+    /// It is the root, and these are the counts of all.
+    pub counts: Option<&'a [usize]>,
 }
 
-/// `counts` matter at the root only.
-pub(crate) fn gatherv<E: Element>(data: &[E], counts: &[usize], me: u32, root: u32) -> Call {
-    let blocks = if me == root { blocks::<E>(counts) } else { Arc::from([]) };
-    Call::Gatherv { root: Root::Rank(root), len: size_of_val(data), blocks, in_place: false }
+impl Rooted<'_> {
+    /// Bytes of one process's part: its own, or, at a root that has none because it is on the other side, a part of `all`.
+    fn block<E>(self, own: &[E], all: &[E]) -> Result<usize> {
+        match self.root {
+            Root::Rank(_) | Root::Other => Ok(size_of_val(own)),
+            Root::Me => part(all, self.size),
+        }
+    }
+
+    fn blocks<E>(self) -> Arc<[Block]> {
+        self.counts.map_or_else(|| Arc::from([]), blocks::<E>)
+    }
 }
 
-pub(crate) fn scatter<E: Element>(into: &[E], root: u32) -> Call {
-    Call::Scatter { root: Root::Rank(root), block: size_of_val(into), in_place: false }
+/// Bytes of each of so many equal parts.
+fn part<E>(all: &[E], parts: u32) -> Result<usize> {
+    if !all.len().is_multiple_of(parts as usize) {
+        let given = all.len();
+        return Err(Error::Argument(format!("{given} elements are not {parts} equal parts")));
+    }
+    Ok(size_of_val(all) / parts as usize)
 }
 
-/// `counts` matter at the root only.
-pub(crate) fn scatterv<E: Element>(into: &[E], counts: &[usize], me: u32, root: u32) -> Call {
-    let blocks = if me == root { blocks::<E>(counts) } else { Arc::from([]) };
-    Call::Scatterv { root: Root::Rank(root), len: size_of_val(into), blocks, in_place: false }
+pub(crate) fn gather<E: Element>(data: &[E], into: &[E], rooted: Rooted<'_>) -> Result<Call> {
+    Ok(Call::Gather { root: rooted.root, block: rooted.block(data, into)?, in_place: false })
+}
+
+pub(crate) fn gatherv<E: Element>(data: &[E], rooted: Rooted<'_>) -> Call {
+    let (root, blocks) = (rooted.root, rooted.blocks::<E>());
+    Call::Gatherv { root, len: size_of_val(data), blocks, in_place: false }
+}
+
+pub(crate) fn scatter<E: Element>(data: &[E], into: &[E], rooted: Rooted<'_>) -> Result<Call> {
+    Ok(Call::Scatter { root: rooted.root, block: rooted.block(into, data)?, in_place: false })
+}
+
+pub(crate) fn scatterv<E: Element>(into: &[E], rooted: Rooted<'_>) -> Call {
+    let (root, blocks) = (rooted.root, rooted.blocks::<E>());
+    Call::Scatterv { root, len: size_of_val(into), blocks, in_place: false }
 }
 
 pub(crate) fn allgather<E: Element>(data: &[E]) -> Call {
@@ -51,12 +82,7 @@ pub(crate) fn allgatherv<E: Element>(data: &[E], counts: &[usize]) -> Call {
 }
 
 pub(crate) fn alltoall<E: Element>(data: &[E], size: u32) -> Result<Call> {
-    let parts = size as usize;
-    if !data.len().is_multiple_of(parts) {
-        let given = data.len();
-        return Err(Error::Argument(format!("{given} elements are not {parts} equal parts")));
-    }
-    let block = size_of_val(data) / parts;
+    let block = part(data, size)?;
     Ok(Call::Alltoall { len: block, block, in_place: false })
 }
 
@@ -64,8 +90,13 @@ pub(crate) fn alltoallv<E: Element>(given: &[usize], taken: &[usize]) -> Call {
     Call::Alltoallv { send: blocks::<E>(given), recv: blocks::<E>(taken), in_place: false }
 }
 
-pub(crate) fn reduce(elements: Elements, root: u32) -> Call {
-    Call::Reduce { root: Root::Rank(root), elements, in_place: false }
+/// How many elements a reduction has: a root on the other side gives none.
+pub(crate) fn reduced<E>(data: &[E], into: &[E], root: Root) -> usize {
+    if root == Root::Me { into.len() } else { data.len() }
+}
+
+pub(crate) fn reduce(elements: Elements, root: Root) -> Call {
+    Call::Reduce { root, elements, in_place: false }
 }
 
 pub(crate) fn allreduce(elements: Elements) -> Call {

@@ -5,14 +5,18 @@
 //! on; point-to-point goes on. [`Comm::shrink`] gives one that works. Buffers of calls that failed hold undefined contents, and
 //! nothing writes them any more (law 2).
 //!
+//! On an inter-communicator what comes is the other side's. The root of an operation is a rank of the other side there; on its own side
+//! the root says [`Root::Me`], and all others [`Root::Other`].
+//!
 //! Algorithms are chosen by size and number of ranks, or by parameters (`coll_*_algorithm`).
 #![allow(unsafe_code)] // lends memory: see `lend`
 
+use crate::calls::Rooted;
 use crate::message::{Element, ElementMut};
 use crate::reduce::Op;
 use crate::threading::{Handle, Threading};
 use crate::{Comm, Result, calls, lend};
-use ironweave_coll::{Call, Elements, Memory, Reduction};
+use ironweave_coll::{Call, Elements, Memory, Reduction, Root};
 use zerocopy::IntoBytes as _;
 
 impl<T: Threading> Comm<T> {
@@ -28,6 +32,22 @@ impl<T: Threading> Comm<T> {
         let memory = unsafe { Memory { send: lend::bytes(send), recv: lend::buffer(recv) } };
         let ended = self.handle().collect(self.core(), call, memory, reduction);
         self.raise("a collective operation", ended)
+    }
+
+    /// What this process is in an operation with that root; `counts` matter at the root only.
+    pub(crate) fn rooted<'a>(
+        &self,
+        root: impl Into<Root>,
+        counts: Option<&'a [usize]>,
+    ) -> Rooted<'a> {
+        let root = root.into();
+        // On an inter-communicator the rank is that of another process.
+        let is_root = match root {
+            Root::Rank(rank) => rank == self.rank(),
+            Root::Me => true,
+            Root::Other => false,
+        };
+        Rooted { root, size: self.size(), counts: counts.filter(|_| is_root) }
     }
 
     fn reducing<E: Element>(
@@ -52,10 +72,19 @@ impl<T: Threading> Comm<T> {
 
     /// Gives `root`'s data to everybody (`MPI_Bcast`). All buffers are of the same length.
     ///
+    /// ```
+    /// # let world = ironweave::World::init()?;
+    /// # let comm = world.comm();
+    /// let mut answer = if comm.rank() == 0 { [42] } else { [0] };
+    /// comm.bcast(&mut answer, 0)?;
+    /// assert_eq!(answer, [42]);
+    /// # Ok::<(), ironweave::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`barrier`](Self::barrier); [`Error::Argument`](crate::Error::Argument) for wrong arguments, as of all collectives.
-    pub fn bcast<E: ElementMut>(&self, data: &mut [E], root: u32) -> Result<()> {
-        self.collective(&calls::bcast(data, root), &[], data.as_mut_bytes(), None)
+    pub fn bcast<E: ElementMut>(&self, data: &mut [E], root: impl Into<Root>) -> Result<()> {
+        self.collective(&calls::bcast(data, root.into()), &[], data.as_mut_bytes(), None)
     }
 
     /// Collects everybody's data at `root`, in the order of ranks (`MPI_Gather`). All give equally much; `into` matters at the
@@ -63,8 +92,18 @@ impl<T: Threading> Comm<T> {
     ///
     /// # Errors
     /// As [`bcast`](Self::bcast).
-    pub fn gather<E: ElementMut>(&self, data: &[E], into: &mut [E], root: u32) -> Result<()> {
-        self.collective(&calls::gather(data, root), data.as_bytes(), into.as_mut_bytes(), None)
+    pub fn gather<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        root: impl Into<Root>,
+    ) -> Result<()> {
+        self.collective(
+            &calls::gather(data, into, self.rooted(root, None))?,
+            data.as_bytes(),
+            into.as_mut_bytes(),
+            None,
+        )
     }
 
     /// As [`gather`](Self::gather), rank r giving `counts[r]` elements (`MPI_Gatherv`). `into` and `counts` matter at the root
@@ -77,9 +116,9 @@ impl<T: Threading> Comm<T> {
         data: &[E],
         into: &mut [E],
         counts: &[usize],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Result<()> {
-        let call = calls::gatherv(data, counts, self.rank(), root);
+        let call = calls::gatherv(data, self.rooted(root, Some(counts)));
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -87,8 +126,18 @@ impl<T: Threading> Comm<T> {
     ///
     /// # Errors
     /// As [`bcast`](Self::bcast).
-    pub fn scatter<E: ElementMut>(&self, data: &[E], into: &mut [E], root: u32) -> Result<()> {
-        self.collective(&calls::scatter(into, root), data.as_bytes(), into.as_mut_bytes(), None)
+    pub fn scatter<E: ElementMut>(
+        &self,
+        data: &[E],
+        into: &mut [E],
+        root: impl Into<Root>,
+    ) -> Result<()> {
+        self.collective(
+            &calls::scatter(data, into, self.rooted(root, None))?,
+            data.as_bytes(),
+            into.as_mut_bytes(),
+            None,
+        )
     }
 
     /// As [`scatter`](Self::scatter), rank r getting `counts[r]` elements (`MPI_Scatterv`). `data` and `counts` matter at the
@@ -101,9 +150,9 @@ impl<T: Threading> Comm<T> {
         data: &[E],
         counts: &[usize],
         into: &mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Result<()> {
-        let call = calls::scatterv(into, counts, self.rank(), root);
+        let call = calls::scatterv(into, self.rooted(root, Some(counts)));
         self.collective(&call, data.as_bytes(), into.as_mut_bytes(), None)
     }
 
@@ -173,10 +222,12 @@ impl<T: Threading> Comm<T> {
         data: &[E],
         into: &mut [E],
         op: Op<E>,
-        root: u32,
+        root: impl Into<Root>,
     ) -> Result<()> {
+        let root = root.into();
+        let count = calls::reduced(data, into, root);
         let call = |elements| calls::reduce(elements, root);
-        self.reducing(data, into.as_mut_bytes(), &op, data.len(), call)
+        self.reducing(data, into.as_mut_bytes(), &op, count, call)
     }
 
     /// Combines everybody's data for everybody, element by element (`MPI_Allreduce`). All get the same bits.

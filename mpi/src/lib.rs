@@ -75,3 +75,5 @@ pub use reduce::{Complex32, Complex64, LocatedF32, LocatedI32, Numeric, Op};
 pub use scope::{Persistent, Request, Scope};
 pub use threading::{Multiple, Single, Threading};
 pub use world::World;
+
+pub use ironweave_coll::Root;

@@ -9,7 +9,7 @@ use crate::message::ElementMut;
 use crate::reduce::Op;
 use crate::threading::{Handle, Single, Threading};
 use crate::{Error, Result, Scope, calls, lend};
-use ironweave_coll::{Call, Elements, Memory, Reduction};
+use ironweave_coll::{Call, Elements, Memory, Reduction, Root};
 use ironweave_core::TaskId;
 use zerocopy::IntoBytes as _;
 
@@ -129,9 +129,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     pub fn ibcast<E: ElementMut>(
         &'scope self,
         data: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Filling<'scope, 'env, E, T> {
-        self.filling(&calls::bcast(data, root), &[], data, None)
+        self.filling(&calls::bcast(data, root.into()), &[], data, None)
     }
 
     /// [`Comm::gather`](crate::Comm::gather) without waiting (`MPI_Igather`).
@@ -142,9 +142,14 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         &'scope self,
         data: &'scope [E],
         into: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Filling<'scope, 'env, E, T> {
-        self.filling(&calls::gather(data, root), data.as_bytes(), into, None)
+        self.filling(
+            &calls::gather(data, into, self.comm().rooted(root, None))?,
+            data.as_bytes(),
+            into,
+            None,
+        )
     }
 
     /// [`Comm::gatherv`](crate::Comm::gatherv) without waiting (`MPI_Igatherv`).
@@ -156,9 +161,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         data: &'scope [E],
         into: &'scope mut [E],
         counts: &[usize],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Filling<'scope, 'env, E, T> {
-        let call = calls::gatherv(data, counts, self.comm().rank(), root);
+        let call = calls::gatherv(data, self.comm().rooted(root, Some(counts)));
         self.filling(&call, data.as_bytes(), into, None)
     }
 
@@ -170,9 +175,14 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         &'scope self,
         data: &'scope [E],
         into: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Filling<'scope, 'env, E, T> {
-        self.filling(&calls::scatter(into, root), data.as_bytes(), into, None)
+        self.filling(
+            &calls::scatter(data, into, self.comm().rooted(root, None))?,
+            data.as_bytes(),
+            into,
+            None,
+        )
     }
 
     /// [`Comm::scatterv`](crate::Comm::scatterv) without waiting (`MPI_Iscatterv`).
@@ -184,9 +194,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         data: &'scope [E],
         counts: &[usize],
         into: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Filling<'scope, 'env, E, T> {
-        let call = calls::scatterv(into, counts, self.comm().rank(), root);
+        let call = calls::scatterv(into, self.comm().rooted(root, Some(counts)));
         self.filling(&call, data.as_bytes(), into, None)
     }
 
@@ -251,9 +261,11 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         data: &'scope [E],
         into: &'scope mut [E],
         op: Op<E>,
-        root: u32,
+        root: impl Into<Root>,
     ) -> Filling<'scope, 'env, E, T> {
-        self.reducing(data, into, &op, data.len(), |elements| calls::reduce(elements, root))
+        let root = root.into();
+        let count = calls::reduced(data, into, root);
+        self.reducing(data, into, &op, count, |elements| calls::reduce(elements, root))
     }
 
     /// [`Comm::allreduce`](crate::Comm::allreduce) without waiting (`MPI_Iallreduce`).

@@ -10,7 +10,7 @@ use crate::message::ElementMut;
 use crate::reduce::Op;
 use crate::threading::{Handle, Single, Threading};
 use crate::{Error, Neighborhood, Result, Scope, calls, lend};
-use ironweave_coll::{Call, Elements, Memory, Reduction};
+use ironweave_coll::{Call, Elements, Memory, Reduction, Root};
 use ironweave_core::{PersistentId, TaskId};
 use zerocopy::IntoBytes as _;
 
@@ -209,9 +209,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     pub fn bcast_init<E: ElementMut>(
         &'scope self,
         data: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Made<'scope, 'env, E, T> {
-        self.make(&calls::bcast(data, root), &mut [], data, None)
+        self.make(&calls::bcast(data, root.into()), &mut [], data, None)
     }
 
     /// [`Comm::gather`](crate::Comm::gather), persistent (`MPI_Gather_init`).
@@ -222,9 +222,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         &'scope self,
         data: &'scope mut [E],
         into: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Made<'scope, 'env, E, T> {
-        self.make(&calls::gather(data, root), data, into, None)
+        self.make(&calls::gather(data, into, self.comm().rooted(root, None))?, data, into, None)
     }
 
     /// [`Comm::gatherv`](crate::Comm::gatherv), persistent (`MPI_Gatherv_init`).
@@ -236,9 +236,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         data: &'scope mut [E],
         into: &'scope mut [E],
         counts: &[usize],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Made<'scope, 'env, E, T> {
-        let call = calls::gatherv(data, counts, self.comm().rank(), root);
+        let call = calls::gatherv(data, self.comm().rooted(root, Some(counts)));
         self.make(&call, data, into, None)
     }
 
@@ -250,9 +250,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         &'scope self,
         data: &'scope mut [E],
         into: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Made<'scope, 'env, E, T> {
-        self.make(&calls::scatter(into, root), data, into, None)
+        self.make(&calls::scatter(data, into, self.comm().rooted(root, None))?, data, into, None)
     }
 
     /// [`Comm::scatterv`](crate::Comm::scatterv), persistent (`MPI_Scatterv_init`).
@@ -264,9 +264,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         data: &'scope mut [E],
         counts: &[usize],
         into: &'scope mut [E],
-        root: u32,
+        root: impl Into<Root>,
     ) -> Made<'scope, 'env, E, T> {
-        let call = calls::scatterv(into, counts, self.comm().rank(), root);
+        let call = calls::scatterv(into, self.comm().rooted(root, Some(counts)));
         self.make(&call, data, into, None)
     }
 
@@ -331,9 +331,10 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         data: &'scope mut [E],
         into: &'scope mut [E],
         op: Op<E>,
-        root: u32,
+        root: impl Into<Root>,
     ) -> Made<'scope, 'env, E, T> {
-        let count = data.len();
+        let root = root.into();
+        let count = calls::reduced(data, into, root);
         self.make_reduction(data, into, &op, count, |elements| calls::reduce(elements, root))
     }
 

@@ -56,6 +56,7 @@ patterns! {
     pairs_are_not_disturbed: 5 ["undisturbed"];
     a_collective_is_interrupted: 4 ["err_coll"];
     a_revoke_ends_collectives: 4 ["revoke_coll"];
+    a_summons_is_heard_in_an_agreement: 3 ["summoned"];
     halves_are_insulated: 6 ["insulation"];
     nobody_speaks_to_the_dead: 4 ["unspoken"];
     two_sides_shrink_and_merge: 5 ["two_sides"];
@@ -143,6 +144,36 @@ const COLLECTIVES: [&str; 21] = [
     "sides",
 ];
 
+/// Those that there are in all three ways: blocking ones are above.
+const WAYS: [&str; 16] = [
+    "barrier",
+    "bcast",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "reduce",
+    "allreduce",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "scan",
+    "exscan",
+];
+
+/// Rooted ones on inter-communicators.
+const SIDES: [&str; 6] = [
+    "sides_bcast",
+    "sides_gather",
+    "sides_gatherv",
+    "sides_scatter",
+    "sides_scatterv",
+    "sides_reduce",
+];
+
 /// Every collective, with its processes killed before it, in the middle, the root, a leaf, and two at once; each over
 /// another transport, in turn. `IW_KILLS=N` asks for N seeds of each instead of 3.
 fn collectives(moment: &str) {
@@ -152,6 +183,26 @@ fn collectives(moment: &str) {
             let over = ALL[(place + seed as usize) % 3];
             let ranks = 4 + (place as u32 + seed as u32) % 2;
             succeed(ranks, over, &["collective", which, moment, &seed.to_string()]);
+        }
+    }
+}
+
+/// The same for what is called without waiting or again and again, and between two sides: each seed takes each operation in another
+/// way. `IW_KILLS=N` asks for N seeds of each instead of 2.
+fn other_ways(moment: &str) {
+    let names = WAYS.into_iter().chain(SIDES);
+    for seed in seeds(kills_or(2)) {
+        for (place, name) in names.clone().enumerate() {
+            println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+            let turn = place + seed as usize;
+            let which = match (place < WAYS.len(), turn % 2, turn % 3) {
+                (true, 0, _) | (false, _, 0) => format!("nonblocking-{name}"),
+                (true, ..) | (false, _, 1) => format!("persistent-{name}"),
+                (false, ..) => name.to_owned(),
+            };
+            let over = ALL[(place / 2 + seed as usize) % 3];
+            let ranks = 4 + turn as u32 % 2;
+            succeed(ranks, over, &["collective", &which, moment, &seed.to_string()]);
         }
     }
 }
@@ -171,17 +222,24 @@ fn collectives_of_a_pair_with_one_killed() {
 
 /// How many seeds of each.
 fn kills() -> u64 {
-    std::env::var("IW_KILLS").map_or(3, |text| text.parse().expect("IW_KILLS is a number"))
+    kills_or(3)
+}
+
+fn kills_or(usual: u64) -> u64 {
+    std::env::var("IW_KILLS").map_or(usual, |text| text.parse().expect("IW_KILLS is a number"))
 }
 
 macro_rules! moments {
-    ($($test:ident: $moment:literal;)*) => { $(#[test] fn $test() { collectives($moment); })* };
+    ($($test:ident $other:ident: $moment:literal;)*) => {$(
+        #[test] fn $test() { collectives($moment); }
+        #[test] fn $other() { other_ways($moment); }
+    )*};
 }
 
 moments! {
-    collectives_with_one_dead_before: "before";
-    collectives_with_one_killed_in_the_middle: "middle";
-    collectives_with_the_root_killed: "root";
-    collectives_with_a_leaf_killed: "leaf";
-    collectives_with_two_killed: "two";
+    collectives_with_one_dead_before other_ways_with_one_dead_before: "before";
+    collectives_with_one_killed_in_the_middle other_ways_with_one_killed_in_the_middle: "middle";
+    collectives_with_the_root_killed other_ways_with_the_root_killed: "root";
+    collectives_with_a_leaf_killed other_ways_with_a_leaf_killed: "leaf";
+    collectives_with_two_killed other_ways_with_two_killed: "two";
 }

@@ -16,6 +16,13 @@ pub enum Root {
     Other,
 }
 
+/// The root's rank.
+impl From<u32> for Root {
+    fn from(rank: u32) -> Root {
+        Root::Rank(rank)
+    }
+}
+
 /// Elements of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Elements {

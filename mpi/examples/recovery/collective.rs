@@ -2,7 +2,7 @@
 //! revoke and shrink the rest goes on with the same collective.
 
 use super::{Outcome, come_here_first, die, die_in, value};
-use ironweave::{Comm, Error, Op, World};
+use ironweave::{Comm, Error, Op, Root, World};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
@@ -84,59 +84,109 @@ fn total(ranks: std::ops::Range<u32>, round: u64, at: usize, length: usize) -> V
         .collect()
 }
 
+/// How a collective is called.
+#[derive(Clone, Copy)]
+enum Way {
+    Blocking,
+    Nonblocking,
+    /// Twice with the same data.
+    Persistent,
+}
+
+/// The way that a name like `persistent-bcast` tells, and the rest of the name.
+fn way_of(which: &str) -> (Way, &str) {
+    match which.split_once('-') {
+        Some(("nonblocking", rest)) => (Way::Nonblocking, rest),
+        Some(("persistent", rest)) => (Way::Persistent, rest),
+        _ => (Way::Blocking, which),
+    }
+}
+
+/// Calls a collective in one of its three ways.
+macro_rules! call {
+    ($comm:expr, $way:expr, $blocking:ident $nonblocking:ident $persistent:ident ($($argument:expr),*)) => {
+        match $way {
+            Way::Blocking => $comm.$blocking($($argument),*)?,
+            Way::Nonblocking => {
+                $comm.scope(|scope| scope.$nonblocking($($argument),*)?.finish().map(drop))??;
+            }
+            Way::Persistent => {
+                $comm.scope(|scope| {
+                    let mut operation = scope.$persistent($($argument),*)?;
+                    for run in 0..2 {
+                        operation.start()?;
+                        if run == 0 {
+                            operation.wait()?;
+                        } else {
+                            while !operation.test()? {}
+                        }
+                    }
+                    operation.free().map(drop)
+                })??;
+            }
+        }
+    };
+}
+
 /// Runs the collective once, and checks what it brought.
 fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result<(), Error> {
     let (me, n) = (comm.rank(), comm.size());
     let (ranks, at_root) = (n as usize, me == root);
-    let mine = given(me, round, 0, length);
+    let mut mine = given(me, round, 0, length);
     let from_all = || (0..n).flat_map(|rank| given(rank, round, 0, length)).collect::<Vec<_>>();
     let counts = uneven(n, length);
     let offset = |rank: usize| counts[..rank].iter().sum::<usize>();
     let all = offset(ranks);
-    match which {
-        "barrier" => comm.barrier()?,
+    let (way, name) = way_of(which);
+    match name {
+        "barrier" => call!(comm, way, barrier ibarrier barrier_init ()),
         "bcast" => {
             let mut data = if at_root { mine } else { vec![0; length] };
-            comm.bcast(&mut data, root)?;
+            call!(comm, way, bcast ibcast bcast_init (&mut data, root));
             assert_eq!(data, given(root, round, 0, length));
         }
         "gather" => {
             let mut into = vec![0; if at_root { length * ranks } else { 0 }];
-            comm.gather(&mine, &mut into, root)?;
+            call!(comm, way, gather igather gather_init (&mut mine, &mut into, root));
             assert!(!at_root || into == from_all());
         }
         "gatherv" => {
+            let mut mine = given(me, round, 0, counts[me as usize]);
             let mut into = vec![0; if at_root { all } else { 0 }];
-            comm.gatherv(&given(me, round, 0, counts[me as usize]), &mut into, &counts, root)?;
+            call!(comm, way, gatherv igatherv gatherv_init (&mut mine, &mut into, &counts, root));
             let expected = (0..n).flat_map(|rank| given(rank, round, 0, counts[rank as usize]));
             assert!(!at_root || into == expected.collect::<Vec<_>>());
         }
         "scatter" => {
             let data = given(root, round, 0, length * ranks);
+            let mut out = if at_root { data.clone() } else { Vec::new() };
             let mut into = vec![0; length];
-            comm.scatter(if at_root { &data } else { &[] }, &mut into, root)?;
+            call!(comm, way, scatter iscatter scatter_init (&mut out, &mut into, root));
             assert_eq!(into, data[me as usize * length..][..length]);
         }
         "scatterv" => {
             let data = given(root, round, 0, all);
+            let mut out = if at_root { data.clone() } else { Vec::new() };
             let mut into = vec![0; counts[me as usize]];
-            comm.scatterv(if at_root { &data } else { &[] }, &counts, &mut into, root)?;
+            call!(comm, way, scatterv iscatterv scatterv_init (&mut out, &counts, &mut into, root));
             assert_eq!(into, data[offset(me as usize)..][..into.len()]);
         }
         "allgather" => {
             let mut into = vec![0; length * ranks];
-            comm.allgather(&mine, &mut into)?;
+            call!(comm, way, allgather iallgather allgather_init (&mut mine, &mut into));
             assert_eq!(into, from_all());
         }
         "allgatherv" => {
+            let mut mine = given(me, round, 0, counts[me as usize]);
             let mut into = vec![0; all];
-            comm.allgatherv(&given(me, round, 0, counts[me as usize]), &mut into, &counts)?;
+            call!(comm, way, allgatherv iallgatherv allgatherv_init (&mut mine, &mut into, &counts));
             let expected = (0..n).flat_map(|rank| given(rank, round, 0, counts[rank as usize]));
             assert_eq!(into, expected.collect::<Vec<_>>());
         }
         "alltoall" => {
+            let mut out = given(me, round, 0, length * ranks);
             let mut into = vec![0; length * ranks];
-            comm.alltoall(&given(me, round, 0, length * ranks), &mut into)?;
+            call!(comm, way, alltoall ialltoall alltoall_init (&mut out, &mut into));
             let place = me as usize * length;
             let expected = (0..n).flat_map(|rank| given(rank, round, place, length));
             assert_eq!(into, expected.collect::<Vec<_>>());
@@ -144,13 +194,10 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
         "alltoallv" => {
             // Rank r gives `counts[r]` to each, so it takes `counts` from all.
             let mine = counts[me as usize];
+            let mut out = given(me, round, 0, mine * ranks);
+            let even = vec![mine; ranks];
             let mut into = vec![0; all];
-            comm.alltoallv(
-                &given(me, round, 0, mine * ranks),
-                &vec![mine; ranks],
-                &mut into,
-                &counts,
-            )?;
+            call!(comm, way, alltoallv ialltoallv alltoallv_init (&mut out, &even, &mut into, &counts));
             let expected = (0..n).flat_map(|rank| {
                 let count = counts[rank as usize];
                 given(rank, round, me as usize * count, count)
@@ -159,32 +206,43 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
         }
         "reduce" => {
             let mut into = vec![0; if at_root { length } else { 0 }];
-            comm.reduce(&mine, &mut into, Op::SUM, root)?;
+            call!(comm, way, reduce ireduce reduce_init (&mut mine, &mut into, Op::SUM, root));
             assert!(!at_root || into == total(0..n, round, 0, length));
         }
         "allreduce" => {
             let mut into = vec![0; length];
-            comm.allreduce(&mine, &mut into, Op::SUM)?;
+            call!(comm, way, allreduce iallreduce allreduce_init (&mut mine, &mut into, Op::SUM));
             assert_eq!(into, total(0..n, round, 0, length));
         }
         "reduce_scatter" => {
+            let mut out = given(me, round, 0, all);
             let mut into = vec![0; counts[me as usize]];
-            comm.reduce_scatter(&given(me, round, 0, all), &mut into, &counts, Op::SUM)?;
+            call!(
+                comm,
+                way,
+                reduce_scatter ireduce_scatter reduce_scatter_init (&mut out, &mut into, &counts, Op::SUM)
+            );
             assert_eq!(into, total(0..n, round, offset(me as usize), into.len()));
         }
         "reduce_scatter_block" => {
+            let mut out = given(me, round, 0, length * ranks);
             let mut into = vec![0; length];
-            comm.reduce_scatter_block(&given(me, round, 0, length * ranks), &mut into, Op::SUM)?;
+            call!(
+                comm,
+                way,
+                reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init
+                    (&mut out, &mut into, Op::SUM)
+            );
             assert_eq!(into, total(0..n, round, me as usize * length, length));
         }
         "scan" => {
             let mut into = vec![0; length];
-            comm.scan(&mine, &mut into, Op::SUM)?;
+            call!(comm, way, scan iscan scan_init (&mut mine, &mut into, Op::SUM));
             assert_eq!(into, total(0..me + 1, round, 0, length));
         }
         "exscan" => {
             let mut into = vec![0; length];
-            comm.exscan(&mine, &mut into, Op::SUM)?;
+            call!(comm, way, exscan iexscan exscan_init (&mut mine, &mut into, Op::SUM));
             assert_eq!(into, total(0..me, round, 0, length));
         }
         // Two at once, and something else meanwhile.
@@ -281,14 +339,20 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
             let expected = (0..n).flat_map(|rank| given(rank, round, place, length));
             assert_eq!(parts, expected.collect::<Vec<_>>());
         }
-        // Two halves joined by an inter-communicator: what comes is the other side's. Who is left alone has no other side.
+        // Who is left alone has no other side.
         "sides" if n == 1 => {}
+        name if name.starts_with("sides_") && n == 1 => {}
+        name if name.starts_with("sides_") => {
+            let (half, inter) = sides(comm)?;
+            // More than once: making the communicator takes longer than using it.
+            for again in 0..3 {
+                rooted_between(comm, &half, &inter, (way, name), round + 100 * again, length)?;
+            }
+        }
         "sides" => {
             let side = me % 2;
-            let half = comm.split(Some(side), me as i32)?.expect("everybody has a colour");
-            let bridge = (half.rank() == 0).then_some((comm, 1 - side));
-            let inter = half.intercomm(0, bridge, 5)?;
-            let others: Vec<u32> = (0..n).filter(|rank| rank % 2 != side).collect();
+            let (half, inter) = sides(comm)?;
+            let others = side_of(n, 1 - side);
             inter.barrier()?;
             let mut into = vec![0; length * others.len()];
             inter.allgather(&mine, &mut into)?;
@@ -306,6 +370,96 @@ fn one(comm: &Comm, which: &str, round: u64, length: usize, root: u32) -> Result
                 sum.iter().zip(one).map(|(a, b): (&u64, u64)| a.wrapping_add(b)).collect()
             });
             assert_eq!(sum, expected);
+        }
+        other => panic!("there is no collective {other:?}"),
+    }
+    Ok(())
+}
+
+/// The ranks of one side.
+fn side_of(n: u32, side: u32) -> Vec<u32> {
+    (0..n).filter(|rank| rank % 2 == side).collect()
+}
+
+/// Two halves, of even and of odd ranks, and the inter-communicator that joins them: what comes there is the other side's.
+fn sides(comm: &Comm) -> Result<(Comm, Comm), Error> {
+    let (me, side) = (comm.rank(), comm.rank() % 2);
+    let half = comm.split(Some(side), me as i32)?.expect("everybody has a colour");
+    let bridge = (half.rank() == 0).then_some((comm, 1 - side));
+    let inter = half.intercomm(0, bridge, 5)?;
+    Ok((half, inter))
+}
+
+/// A rooted operation between two sides; rank 0, the first of the even ones, is its root.
+fn rooted_between(
+    comm: &Comm,
+    half: &Comm,
+    inter: &Comm,
+    (way, name): (Way, &str),
+    round: u64,
+    length: usize,
+) -> Result<(), Error> {
+    let me = comm.rank();
+    let (even, odd) = (side_of(comm.size(), 0), side_of(comm.size(), 1));
+    let (is_root, far) = (me == even[0], me % 2 == 1);
+    let root = match (is_root, far) {
+        (true, _) => Root::Me,
+        (_, true) => Root::Rank(0),
+        _ => Root::Other,
+    };
+    let counts = uneven(odd.len() as u32, length);
+    let place = half.rank() as usize;
+    let mut mine = if far { given(me, round, 0, length) } else { Vec::new() };
+    let at_root = |length: usize| vec![0; if is_root { length } else { 0 }];
+    match name {
+        "sides_bcast" => {
+            let mut data = match (is_root, far) {
+                (true, _) => given(even[0], round, 0, length),
+                (_, true) => vec![0; length],
+                _ => Vec::new(),
+            };
+            call!(inter, way, bcast ibcast bcast_init (&mut data, root));
+            assert!(!far || data == given(even[0], round, 0, length));
+        }
+        "sides_gather" => {
+            let mut into = at_root(length * odd.len());
+            call!(inter, way, gather igather gather_init (&mut mine, &mut into, root));
+            let expected = odd.iter().flat_map(|rank| given(*rank, round, 0, length));
+            assert!(!is_root || into == expected.collect::<Vec<_>>());
+        }
+        "sides_gatherv" => {
+            mine.resize(if far { counts[place] } else { 0 }, me.into());
+            let mut into = at_root(counts.iter().sum());
+            call!(inter, way, gatherv igatherv gatherv_init (&mut mine, &mut into, &counts, root));
+            let expected = odd.iter().zip(&counts).flat_map(|(rank, count)| {
+                let mut part = given(*rank, round, 0, length);
+                part.resize(*count, (*rank).into());
+                part
+            });
+            assert!(!is_root || into == expected.collect::<Vec<_>>());
+        }
+        "sides_scatter" => {
+            let data = given(even[0], round, 0, length * odd.len());
+            let mut out = if is_root { data.clone() } else { Vec::new() };
+            let mut into = vec![0; if far { length } else { 0 }];
+            call!(inter, way, scatter iscatter scatter_init (&mut out, &mut into, root));
+            assert!(!far || into == data[place * length..][..length]);
+        }
+        "sides_scatterv" => {
+            let data = given(even[0], round, 0, counts.iter().sum());
+            let mut out = if is_root { data.clone() } else { Vec::new() };
+            let mut into = vec![0; if far { counts[place] } else { 0 }];
+            call!(inter, way, scatterv iscatterv scatterv_init (&mut out, &counts, &mut into, root));
+            let before = |place: usize| counts[..place].iter().sum::<usize>();
+            assert!(!far || into == data[before(place)..before(place + 1)]);
+        }
+        "sides_reduce" => {
+            let mut into = at_root(length);
+            call!(inter, way, reduce ireduce reduce_init (&mut mine, &mut into, Op::SUM, root));
+            let sum = |index| {
+                odd.iter().fold(0u64, |sum, rank| sum.wrapping_add(value(*rank, round, index)))
+            };
+            assert!(!is_root || into == (0..length).map(sum).collect::<Vec<_>>());
         }
         other => panic!("there is no collective {other:?}"),
     }
