@@ -124,6 +124,12 @@ pub trait Harness: Sized + 'static {
         1000
     }
 
+    /// Why what is below the transport cannot pass a test of the suite, by the test's name: it is skipped, and says so.
+    fn cannot(test: &str) -> Option<&'static str> {
+        let _ = test;
+        None
+    }
+
     /// Whether a harness injects errors into single operations, so that success cannot be expected of each.
     fn injects_errors() -> bool {
         false

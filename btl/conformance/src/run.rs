@@ -69,6 +69,10 @@ impl Run {
         if let Some(role) = child::Role::from_environment() {
             child::play::<H>(&role);
         }
+        let test = self.path.rsplit("::").next().unwrap_or(self.path);
+        if let Some(reason) = H::cannot(test) {
+            return println!("SKIP {}: {reason}", self.skipped());
+        }
         watch(self.replay());
         raise_descriptor_limit();
         if let Err(Skip(reason)) = scenario(&self) {

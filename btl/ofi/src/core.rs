@@ -5,6 +5,7 @@
 
 use crate::endpoint::{Endpoint, Farewell, Phase, index_of};
 use crate::news::News;
+use crate::pieces::{Next, Piecewise};
 use crate::provider::{Place, Verdict, judge};
 use crate::reads::{Failed, Reads};
 use crate::wire::{Greeter, Greeting, JobKey, Kind, PEERS_MAX, PREFIX, Prefix};
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     pub key: JobKey,
     /// In units.
     pub window: u32,
+    /// Longest payload of a frame that comes in pieces, in bytes; 0 when none does.
+    pub longest: usize,
     pub peers: Vec<Seat>,
     pub controls: VecDeque<Control>,
     /// Peers that are owed a message of credits.
@@ -248,7 +251,7 @@ impl Core {
         let Some((_, ep)) = self.live(token) else { return };
         let number = prefix.number.get();
         let fresh = match kind {
-            Kind::Data => ep.is_new_frame(number),
+            Kind::Data | Kind::Begin | Kind::Piece => ep.is_new_frame(number),
             Kind::Credit => ep.is_new_credit(number),
             _ => true, // saying it again changes nothing
         };
@@ -261,11 +264,11 @@ impl Core {
             return;
         }
         match kind {
-            Kind::Data if prefix.number.get() == ep.next_in => {
-                self.deliver(peer, message.len(), header, payload, sink);
+            Kind::Data | Kind::Begin | Kind::Piece if prefix.number.get() == ep.next_in => {
+                self.deliver(peer, kind, message.len(), header, payload, sink);
                 self.catch_up(peer, token, sink);
             }
-            Kind::Data => {
+            Kind::Data | Kind::Begin | Kind::Piece => {
                 if let Err(what) = ep.stash(prefix.number.get(), message, window) {
                     self.failing.push((token, Fault::rail(peer, Cause::Malformed(what))));
                 }
@@ -297,11 +300,12 @@ impl Core {
         }
     }
 
-    /// Hands up the next frame of a peer.
+    /// Hands up the next message of a peer: a frame, or a piece of one.
     #[inline]
     fn deliver<S: Sink>(
         &mut self,
         peer: Peer,
+        kind: Kind,
         len: usize,
         header: &[u8],
         payload: &[u8],
@@ -314,12 +318,46 @@ impl Core {
         if due {
             self.due.push(peer.0);
         }
-        self.counters.frames_received.add(1);
-        self.counters.bytes_received.add(payload.len() as u64);
-        self.reports += 1;
-        sink.frame(peer, header, payload);
+        if kind == Kind::Data && ep.begun.is_none() {
+            self.handed_up(payload.len());
+            sink.frame(peer, header, payload);
+        } else {
+            self.piece(peer, kind, header, payload, sink);
+        }
         if last {
             self.heard_all(peer, sink);
+        }
+    }
+
+    #[inline]
+    fn handed_up(&mut self, len: usize) {
+        self.counters.frames_received.add(1);
+        self.counters.bytes_received.add(len as u64);
+        self.reports += 1;
+    }
+
+    /// A message that begins a long frame, or goes on with it.
+    fn piece<S: Sink>(
+        &mut self,
+        peer: Peer,
+        kind: Kind,
+        header: &[u8],
+        payload: &[u8],
+        sink: &mut S,
+    ) {
+        let Some(ep) = self.peers[peer.index()].ep.as_deref_mut() else { return };
+        let next = match (kind, ep.begun.take()) {
+            (_, Some(begun)) => begun.next(peer, kind, payload, sink),
+            (Kind::Begin, None) => Piecewise::begin(peer, header, payload, self.longest, sink),
+            _ => Next::Wrong("a piece of nothing"),
+        };
+        match next {
+            Next::Whole(len) => self.handed_up(len),
+            Next::More(begun) => ep.begun = Some(begun),
+            Next::Wrong(what) => {
+                let life = ep.token;
+                self.failing.push((life, Fault::rail(peer, Cause::Malformed(what))));
+            }
         }
     }
 
@@ -328,9 +366,9 @@ impl Core {
     fn catch_up<S: Sink>(&mut self, peer: Peer, token: u64, sink: &mut S) {
         while let Some((_, ep)) = self.live(token)
             && let Some(message) = ep.take_stashed()
-            && let Some((_, _, header, payload)) = Prefix::split(&message)
+            && let Some((_, kind, header, payload)) = Prefix::split(&message)
         {
-            self.deliver(peer, message.len(), header, payload, sink);
+            self.deliver(peer, kind, message.len(), header, payload, sink);
         }
     }
 
@@ -397,7 +435,7 @@ impl Core {
         }
         self.reads.lanes.forget(ep.token);
         place.over = place.heard; // a greeting that comes again begins nothing
-        let Endpoint { token, theirs, to, known, backlog, .. } = *ep;
+        let Endpoint { token, theirs, to, known, backlog, begun, .. } = *ep;
         self.ended.push(peer.0);
         self.counters.purged.add(backlog.len() as u64);
         self.unused.extend(backlog.into_iter().map(|waiting| waiting.slot));
@@ -422,6 +460,12 @@ impl Core {
             self.counters.faults.add(1);
             self.reports += 1;
             sink.fault(fault);
+        }
+        if let Some(begun) = begun
+            && begun.give_up(peer, &Fault::operation(peer, cause.clone()), sink)
+        {
+            self.reports += 1;
+            self.counters.purged.add(1);
         }
         let (wrong, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.wrong_reads)
             .into_iter()

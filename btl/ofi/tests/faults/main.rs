@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // buffers that are lent and watched
 
 mod killed;
+mod lanes;
 #[path = "../support/libraries.rs"]
 mod libraries;
 mod peers;
@@ -11,10 +12,10 @@ mod queues;
 mod reads;
 mod vectors;
 
-use ironweave_btl::memory::OwnedBuffer;
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
-    Address, Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, RemoteKey, Residue,
-    RmaDescriptor, RmaKind, Scope, Sink, Token,
+    Address, Btl, Cause, Descriptor, EndpointState, Fault, Landing, Peer, Refused, RemoteKey,
+    Residue, RmaDescriptor, RmaKind, Scope, Sink, Token,
 };
 use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
 use libraries::{DEBIAN, V1_22, V2_5, library};
@@ -42,9 +43,30 @@ struct Record {
     up: u32,
     faults: Vec<Fault>,
     closed: u32,
+    /// Memory is offered to frames that come in pieces; here it is, and what became of each, by number.
+    lands: bool,
+    targets: Vec<OwnedBuffer>,
+    landed: Vec<(u64, Result<(), Fault>)>,
 }
 
 impl Sink for Record {
+    fn landing(&mut self, _: Peer, _: &[u8], len: usize) -> Landing {
+        if !self.lands {
+            return Landing::Buffered;
+        }
+        let target = OwnedBuffer::zeroed(len);
+        let token = Token(self.targets.len() as u64);
+        // SAFETY: tests look at it after it came back only, and keep the record longer than the rail.
+        let region = unsafe { target.recv_region() };
+        self.targets.push(target);
+        Landing::Direct { region, token }
+    }
+
+    fn landed(&mut self, _: Peer, _: RecvRegion, token: Token, outcome: Result<(), Fault>) {
+        assert_eq!(self.closed, 0, "after the end");
+        self.landed.push((token.0, outcome));
+    }
+
     fn frame(&mut self, from: Peer, _: &[u8], payload: &[u8]) {
         self.from.push(from);
         self.frames.push(payload.to_vec());
@@ -72,6 +94,7 @@ impl Sink for Record {
 }
 
 struct Node {
+    me: Peer,
     btl: Ofi,
     seen: Record,
 }
@@ -103,7 +126,9 @@ impl Node {
         };
         change(&mut config);
         match Ofi::open_all(&config) {
-            Ok(mut rails) => Some(Node { btl: rails.remove(0), seen: Record::default() }),
+            Ok(mut rails) => {
+                Some(Node { me: Peer(me), btl: rails.remove(0), seen: Record::default() })
+            }
             Err(why) => {
                 println!("SKIP ofi/{}/{test}: {why}", way.0);
                 None

@@ -73,11 +73,12 @@ fn a_queue_that_nobody_reads_does_not_overrun() {
 /// messages while one still lands in it; `MultiRecv`.)
 #[test]
 fn a_long_message_is_not_written_over() {
-    const LEN: usize = 2 << 20; // more of them than a socket holds
     let test = "a_long_message_is_not_written_over";
     each(test, |way| {
+        // More, in all, than a socket holds; in pieces it takes one frame.
+        let eager = if way.2 == "tcp" { 8 << 20 } else { 2 << 20 };
         let wide = |config: &mut OfiConfig| {
-            (config.eager, config.window) = (LEN, 64 << 20);
+            (config.eager, config.window) = (eager, 64 << 20);
             config.peer_timeout = Duration::ZERO;
         };
         let Some(mut reader) = Node::open_with(test, way, 0, wide) else { return };
@@ -93,7 +94,7 @@ fn a_long_message_is_not_written_over() {
             fast.turn();
             reader.seen.up == 2 && slow.seen.up + fast.seen.up == 2
         });
-        let len = LEN.min(slow.btl.caps().max_bcopy);
+        let len = eager.min(slow.btl.caps().max_bcopy);
         let send = |node: &mut Node, who: u8, number: u32| {
             node.btl.send_bcopy(Peer(0), &number.to_le_bytes(), len, |offset, piece| {
                 for (at, byte) in (offset..).zip(piece) {
@@ -134,6 +135,87 @@ fn a_long_message_is_not_written_over() {
             assert!(frame.iter().copied().eq(right), "{}: frame {number} of {from}", way.0);
             *number += 1;
         }
+    });
+}
+
+/// A frame that comes in pieces is cut off in the middle: the memory it was going to comes back once, with an error, before the
+/// end; what came whole is right; and a new life begins with a new frame.
+#[test]
+fn a_frame_that_stays_unfinished_is_given_back() {
+    const LEN: usize = 8 << 20; // more than a socket takes at once
+    let test = "a_frame_that_stays_unfinished_is_given_back";
+    each(test, |way| {
+        if way.2 != "tcp" {
+            return; // frames come whole
+        }
+        let wide = |config: &mut OfiConfig| {
+            (config.eager, config.window) = (LEN, 64 << 20);
+            config.peer_timeout = Duration::ZERO;
+        };
+        let Some(mut reader) = Node::open_with(test, way, 0, wide) else { return };
+        let Some(mut writer) = Node::open_with(test, way, 1, wide) else { return };
+        let address = reader.btl.address();
+        let len = writer.btl.caps().max_bcopy;
+        assert_eq!(len, LEN);
+        let send = |node: &mut Node, number: u32| {
+            node.btl.send_bcopy(Peer(0), &number.to_le_bytes(), len, |offset, piece| {
+                for (at, byte) in (offset..).zip(piece) {
+                    *byte = pattern(1, number, at);
+                }
+            })
+        };
+        let right = |target: &OwnedBuffer, number: u64| {
+            let all = (0..len).map(|at| pattern(1, number as u32, at));
+            target.as_slice().iter().copied().eq(all)
+        };
+        let mut unfinished = 0;
+        for round in 0..3 {
+            writer.btl.connect(Peer(0), &address).expect("the address is reachable");
+            until("both to be up", || {
+                reader.turn();
+                writer.turn();
+                let up = |node: &Node, peer| node.btl.state(peer) == EndpointState::Up;
+                up(&reader, Peer(1)) && up(&writer, Peer(0))
+            });
+            reader.seen = Record { lands: true, ..Record::default() };
+            writer.seen = Record::default();
+            let mut sent = 0;
+            while send(&mut writer, sent).is_ok() {
+                sent += 1; // nobody asks the writer to go on
+            }
+            for _ in 0..1000 * round {
+                reader.turn();
+            }
+            reader.btl.invalidate(Peer(1), Residue::Deliver, &mut reader.seen);
+            until("the ends", || {
+                reader.turn();
+                writer.turn();
+                reader.seen.closed == 1 && writer.seen.closed == 1
+            });
+            let Record { targets, landed, .. } = &mut reader.seen;
+            assert_eq!(landed.len(), targets.len(), "{}: each once", way.0);
+            for (number, (token, outcome)) in (0..).zip(landed) {
+                assert_eq!(*token, number, "{}: out of order", way.0);
+                let target = &mut targets[number as usize];
+                match outcome {
+                    Ok(()) => assert!(right(target, number), "{}: frame {number}", way.0),
+                    Err(fault) => {
+                        assert_eq!(fault.cause, Cause::Invalidated);
+                        unfinished += 1;
+                    }
+                }
+                target.as_mut_slice().fill(0x11);
+            }
+            let end = Instant::now() + Duration::from_millis(20);
+            while Instant::now() < end {
+                reader.turn();
+                writer.turn();
+            }
+            let untouched =
+                |target: &OwnedBuffer| target.as_slice().iter().all(|&byte| byte == 0x11);
+            assert!(reader.seen.targets.iter().all(untouched), "{}: written later", way.0);
+        }
+        assert!(unfinished > 0, "{}: none was cut off", way.0);
     });
 }
 

@@ -17,7 +17,7 @@ fn config(site: &Site, at: &str, provider: &str) -> OfiConfig {
         job: site.job.clone(),
         library: Some(library(at)),
         include: vec![provider.to_owned()],
-        refused_too: cfg!(feature = "refused"),
+        refused_too: true,
         domains: ["lo", "127.0.0.1/32", "shm", "sm2"].map(str::to_owned).to_vec(),
         rails: 1,
         peers: 16,
@@ -61,7 +61,7 @@ pub fn inject(at: &str, provider: &str, address: &Address, round: u64) -> Inject
     let len = (round * 37 % 4000) as usize;
     let mut noise: Vec<u8> = (0..len as u64).map(|i| (i * round / 7) as u8).collect();
     if !round.is_multiple_of(3) && noise.len() > 16 {
-        noise[0] = 0xB0 + (round % 10) as u8;
+        noise[0] = 0xB0 + (round % 14) as u8;
         noise[1] = (round % 80) as u8;
         noise[8..11].fill(0);
     }
@@ -89,7 +89,7 @@ pub fn inject(at: &str, provider: &str, address: &Address, round: u64) -> Inject
 /// A module with the whole suite for each library and provider.
 #[macro_export]
 macro_rules! providers {
-    ($($module:ident: $library:expr, $provider:expr;)*) => {
+    ($($module:ident: $library:expr, $provider:expr $(, cannot $cannot:expr)?;)*) => {
         $(
             mod $module {
                 use super::*;
@@ -117,6 +117,12 @@ macro_rules! providers {
 
                     fn many() -> u32 {
                         12
+                    }
+
+                    fn cannot(test: &str) -> Option<&'static str> {
+                        let lists: &[&[(&str, &'static str)]] = &[$($cannot)?];
+                        let mut all = lists.iter().flat_map(|list| list.iter());
+                        all.find(|(name, _)| *name == test).map(|(_, why)| *why)
                     }
                 }
 
