@@ -15,7 +15,7 @@ use crate::rails::Rail;
 use crate::{Error, Result};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Fault, Peer, Scope, decode_addresses};
-use ironweave_coll::{Call, Memory, Reduction};
+use ironweave_coll::{Call, Memory, Patience, Reduction};
 use ironweave_core::{Agreeing, CommHandle, Core, CoreError, TaskId};
 use ironweave_ft::{FailureList, How, Nanos, Source as Told};
 use ironweave_pml::ob1::{CommId, Ob1, PmlError, ReqId};
@@ -456,19 +456,23 @@ impl Engine {
         self.unattended += 1;
         // Who does not wait would only take in messages that are to be received where they lie: so that is put off, but not for
         // ever.
-        let looks = if self.unattended < UNATTENDED { self.looks } else { 0 };
+        let waits = self.unattended < UNATTENDED;
+        let looks = if waits { self.looks } else { 0 };
         if self.unattended >= LONG_UNATTENDED || self.core.is_restless() {
             self.unattended = 0;
             self.hear();
         }
-        let begun = self.core.blocking_collective(comm, call, memory, reduction, looks);
+        let mut turns = Turns::default();
+        let shared = if waits && self.looks == 0 { Some(&mut turns) } else { None };
+        let patience = Soon { looks, shared };
+        let begun = self.core.blocking_collective(comm, call, memory, reduction, patience);
         let mut collective = match begun {
             Ok(None) => return Ok(()),
             Ok(Some(collective)) => collective,
             Err(error) => return Err(Box::new(Unfinished::Over(error))),
         };
         self.unattended = 0;
-        let mut idle = Idle::new(self.spin, self.watchdog);
+        let mut idle = Idle::after(&mut turns, self.spin, self.watchdog);
         loop {
             let clock = self.clock();
             match collective.poll(&mut self.core, clock) {
@@ -607,6 +611,25 @@ impl DerefMut for Engine {
 fn read(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
     time.tv_sec as Nanos * 1_000_000_000 + time.tv_nsec as Nanos
+}
+
+/// How long a collective waits for a message before everything else is moved on, too.
+struct Soon<'a> {
+    looks: u32,
+    /// With more processes than cores.
+    shared: Option<&'a mut Turns>,
+}
+
+impl Patience for Soon<'_> {
+    #[inline(always)]
+    fn looks(&self) -> u32 {
+        self.looks
+    }
+
+    #[inline(always)]
+    fn again(&mut self, times: u32, is_due: impl FnOnce() -> bool) -> bool {
+        self.shared.as_mut().is_some_and(|turns| is_due() && turns.take(times))
+    }
 }
 
 /// Why a collective operation did not succeed.

@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::op::Reduction;
 use crate::place::Place;
 use crate::plan::plan;
-use crate::runner::Runner;
+use crate::runner::{Patience, Runner};
 use crate::tags::{BLOCKING, Tags};
 use ironweave_btl::Btl;
 use ironweave_pml::ob1::{CommId, Ob1};
@@ -144,7 +144,7 @@ impl Context {
     /// As [`start`](Self::start), for a caller that blocks: until this operation is over at this process, it begins no other
     /// one by this function. A call that blocks at one member does so at all.
     ///
-    /// The call is run at one go, as long as each message goes out at once or comes within `looks` looks at the transport;
+    /// The call is run at one go, as long as each message goes out at once or comes while `patience` lasts;
     /// nothing else is moved on meanwhile, so progress the engine now and then. `None`: it is over; else what is left of it, which
     /// has `memory` until it is over.
     ///
@@ -157,9 +157,9 @@ impl Context {
         call: &Call,
         memory: &Memory,
         reduction: Option<&Reduction>,
-        looks: u32,
+        patience: impl Patience,
     ) -> Result<Option<Box<Operation>>, CollError> {
-        self.run_with(pml, call, memory, reduction, BLOCKING, looks)
+        self.run_with(pml, call, memory, reduction, BLOCKING, patience)
     }
 
     /// As [`start`](Self::start), and runs the call as far as each message goes out at once or is there. `None`: it is over; else
@@ -191,7 +191,7 @@ impl Context {
         memory: &Memory,
         reduction: Option<&Reduction>,
         tag: i32,
-        looks: u32,
+        patience: impl Patience,
     ) -> Result<Option<Box<Operation>>, CollError> {
         let last = self.kept.len().wrapping_sub(1);
         let at = match self.kept.last() {
@@ -204,7 +204,7 @@ impl Context {
             operation.runner.start(memory.again(), reduction, tag)?;
             return Ok(Some(operation));
         }
-        if runner.start_at_one_go(pml, memory, reduction, tag, looks)? {
+        if runner.start_at_one_go(pml, memory, reduction, tag, patience)? {
             return Ok(None);
         }
         Ok(Some(self.kept.remove(at)))

@@ -38,7 +38,7 @@ pub use memory::Memory;
 pub use op::{Op, Reduction, Type, UserFunction};
 pub use place::Place;
 pub use plan::plan;
-pub use runner::{Poll, Runner};
+pub use runner::{Patience, Poll, Runner};
 pub use schedule::{At, Invalid, Round, Schedule, Sizes, Space, Span, Step, Target};
 pub use tags::{PARTITION_TAGS, partition as partition_tag, partitioned as partitioned_tag};
 

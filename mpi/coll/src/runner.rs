@@ -14,6 +14,7 @@ use crate::memory::{Areas, Memory, Spaces, fits};
 use crate::op::Reduction;
 use crate::schedule::{Schedule, Step, Target};
 use ironweave_btl::copy::pack;
+use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Btl, Peer};
 use ironweave_pml::ob1::{CommId, Mode, Ob1, Payload, PmlError, ReqId, Source, Started, TagMatch};
 use smallvec::SmallVec;
@@ -67,6 +68,28 @@ struct Stop {
     with: Target,
 }
 
+/// How long a run at one go waits for a message.
+pub trait Patience {
+    /// Looks at the transport in a row.
+    fn looks(&self) -> u32;
+
+    /// They were in vain for the `times`-th time: whether to look again, which is of use only where the message `is_due`.
+    fn again(&mut self, times: u32, is_due: impl FnOnce() -> bool) -> bool;
+}
+
+/// So many looks, once.
+impl Patience for u32 {
+    #[inline(always)]
+    fn looks(&self) -> u32 {
+        *self
+    }
+
+    #[inline(always)]
+    fn again(&mut self, _: u32, _: impl FnOnce() -> bool) -> bool {
+        false
+    }
+}
+
 /// Where a run at one go has stopped.
 struct Halt {
     round: usize,
@@ -80,6 +103,26 @@ impl Stop {
     #[cold]
     fn new(step: usize, error: PmlError, with: Target) -> Box<Stop> {
         Box::new(Stop { step, error, with })
+    }
+}
+
+/// Receives a message of a run at one go.
+#[inline(always)]
+fn receive<B: Btl>(
+    pml: &mut Ob1<B>,
+    comm: CommId,
+    region: &RecvRegion,
+    from: u32,
+    tag: i32,
+    patience: &mut impl Patience,
+) -> Option<usize> {
+    let mut times = 0;
+    loop {
+        let got = pml.recv_direct(comm, region, from, tag, patience.looks());
+        times += 1;
+        if got.is_some() || !patience.again(times, || pml.is_due(comm, region, from)) {
+            return got;
+        }
     }
 }
 
@@ -155,8 +198,8 @@ impl Runner {
         })
     }
 
-    /// As [`start`](Self::start); and runs at one go, as long as each message goes out at once or comes within `looks` looks,
-    /// while nothing else is moved on. `true`: the run is over, and nothing of it was kept. `false`: poll.
+    /// As [`start`](Self::start); and runs at one go, as long as each message goes out at once or comes while `patience` lasts;
+    /// nothing else is moved on. `true`: the run is over, and nothing of it was kept. `false`: poll.
     ///
     /// # Errors
     /// As `start`.
@@ -167,10 +210,10 @@ impl Runner {
         memory: &Memory,
         reduction: Option<&Reduction>,
         tag: i32,
-        looks: u32,
+        mut patience: impl Patience,
     ) -> Result<bool, CollError> {
         self.check(memory, reduction)?;
-        match self.at_one_go(pml, self.spaces.with(memory), reduction, tag, looks) {
+        match self.at_one_go(pml, self.spaces.with(memory), reduction, tag, &mut patience) {
             None => Ok(true),
             Some(halt) => {
                 self.go_on(halt, memory.again(), reduction, tag);
@@ -187,7 +230,7 @@ impl Runner {
         areas: Areas<'_>,
         reduction: Option<&Reduction>,
         tag: i32,
-        looks: u32,
+        patience: &mut impl Patience,
     ) -> Option<Halt> {
         for round in 0..self.schedule.len() {
             let steps = self.schedule.round(round);
@@ -208,7 +251,7 @@ impl Runner {
                 let region = unsafe { areas.incoming(into) };
                 let got = self
                     .comm_of(from)
-                    .and_then(|comm| pml.recv_direct(comm, &region, from.rank(), tag, looks));
+                    .and_then(|comm| receive(pml, comm, &region, from.rank(), tag, patience));
                 match got {
                     Some(got) if got == into.len() => {}
                     Some(got) => {

@@ -7,7 +7,7 @@
 use crate::task::{Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::Btl;
-use ironweave_coll::{Call, CollError, Memory, Operation, Poll, Reduction};
+use ironweave_coll::{Call, CollError, Memory, Operation, Patience, Poll, Reduction};
 use ironweave_ft::Nanos;
 use std::cell::LazyCell;
 
@@ -50,7 +50,7 @@ impl<B: Btl> Core<B> {
     /// As [`collective`](Core::collective), for a caller that blocks: until this one is over here, it begins no other one
     /// by this function. What blocks at one member does so at all.
     ///
-    /// What is over after `looks` looks at the transport for each message (see [`Context::run`](ironweave_coll::Context::run)) is over when this returns,
+    /// What is over while `patience` lasts with each message (see [`Context::run`](ironweave_coll::Context::run)) is over when this returns,
     /// and answered with `None`. Nothing else is moved on meanwhile: progress now and then, however often that happens.
     ///
     /// # Errors
@@ -62,13 +62,13 @@ impl<B: Btl> Core<B> {
         call: &Call,
         memory: &Memory,
         reduction: Option<&Reduction>,
-        looks: u32,
+        patience: impl Patience,
     ) -> Result<Option<Collective>, CoreError> {
         let there = self.comms.get_mut(comm)?;
         if there.interruption.any() {
             return Err(there.interruption.error().unwrap_or(CoreError::Interrupted));
         }
-        let run = there.collectives.run(&mut self.pml, call, memory, reduction, looks);
+        let run = there.collectives.run(&mut self.pml, call, memory, reduction, patience);
         let Some(operation) = run.map_err(CoreError::Collective)? else { return Ok(None) };
         there.users += 1;
         Ok(Some(Collective::of(comm, operation)))
