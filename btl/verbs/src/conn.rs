@@ -4,14 +4,16 @@
 //! that comes tells of all before it. What was posted stays in `works`, owner of descriptors, slots and
 //! registrations, until then; after an error it is taken out only when the queue pair is gone (laws 1 and 2).
 //!
-//! A peer may have `credits` frames under way that this side has not taken. How many were taken is written into the
-//! peer's control block, by RDMA, whenever half of them were: no receive is used up, and a peer that sends nothing
-//! needs none. So a receiver is never without a buffer, and a sender sees a peer that does not read as `NoRoom`.
+//! A peer may have `credits` frames under way that this side has not taken. Every frame tells how many were taken; where
+//! none goes that way, the count is written into the peer's control block, by RDMA, whenever half of them were: no receive
+//! is used up, and a peer that sends nothing needs none. So a receiver is never without a buffer, and a sender sees a
+//! peer that does not read as `NoRoom`.
 
 use crate::cache::Kept;
+use crate::credits::Credits;
 use crate::memory::{Slot, post, post_inline};
-use crate::wire;
-use ironweave_btl::{Descriptor, Fault, RmaDescriptor};
+use crate::wire::{self, Frame, PREFIX};
+use ironweave_btl::{Descriptor, Fault, Peer, RmaDescriptor};
 use ironweave_ffi_verbs::cm::Id;
 use ironweave_ffi_verbs::{Operation, QueuePair, Registration, Sge, VerbsError};
 use std::collections::VecDeque;
@@ -74,7 +76,6 @@ pub type Nonces = ([u8; 16], [u8; 16]);
 /// What the other end said of itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Theirs {
-    pub credits: u32,
     pub control: u64,
     pub control_key: u32,
     pub buffer: u32,
@@ -99,14 +100,7 @@ pub struct Conn {
     /// How many of the works are credits and probes.
     controls: u32,
     depth: usize,
-    /// Frames sent, and those that the peer is known to have taken.
-    sent: u32,
-    taken: u32,
-    /// Frames taken here, and how many the peer was told.
-    received: u32,
-    told: u32,
-    /// How many we promised buffers for.
-    pub credits: u32,
+    pub credits: Credits,
     pub nonces: Nonces,
     /// The connection ends, for this reason.
     pub doom: Option<Fault>,
@@ -155,11 +149,7 @@ impl Conn {
             unsignalled: 0,
             controls: 0,
             depth: depth as usize,
-            sent: 0,
-            taken: 0,
-            received: 0,
-            told: 0,
-            credits,
+            credits: Credits::new(credits),
             nonces: Nonces::default(),
             doom: None,
             finished: false,
@@ -179,21 +169,24 @@ impl Conn {
     /// Whether the peer has a buffer for one more frame; `look` reads our control block.
     #[inline]
     pub fn has_credit(&mut self, look: impl FnOnce() -> (u32, u32)) -> bool {
-        if self.sent.wrapping_sub(self.taken) < self.theirs.credits {
+        if self.credits.any() {
             return true;
         }
-        // What a peer writes is not believed: it can have taken no more than was sent, and no less than before.
-        if let Some(taken) = wire::taken(look())
-            && taken.wrapping_sub(self.taken) <= self.sent.wrapping_sub(self.taken)
-        {
-            self.taken = taken;
+        if let Some(taken) = wire::taken(look()) {
+            self.credits.heard(taken);
         }
-        self.sent.wrapping_sub(self.taken) < self.theirs.credits
+        self.credits.any()
+    }
+
+    /// What comes before the header of a frame that is posted next.
+    #[inline]
+    pub fn prefix(&self, frame: Frame, from: Peer) -> [u8; PREFIX] {
+        wire::prefix(frame, from.0, self.credits.received())
     }
 
     /// Whether every credit is used, so that only the control block will tell when to go on.
     pub fn is_starved(&self) -> bool {
-        self.sent.wrapping_sub(self.taken) >= self.theirs.credits
+        !self.credits.any()
     }
 
     /// The request's number, and whether it asks for a completion.
@@ -208,7 +201,7 @@ impl Conn {
     #[inline]
     fn posted(&mut self, work: Work, signalled: bool) {
         if work.is_frame() {
-            self.sent = self.sent.wrapping_add(1);
+            self.credits.use_one(); // its prefix tells
         }
         self.controls += u32::from(matches!(work, Work::Control));
         self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
@@ -299,11 +292,7 @@ impl Conn {
     /// A frame of the peer was taken and its buffer posted again: tells, when it is time.
     #[inline]
     pub fn took_frame(&mut self) -> Result<(), VerbsError> {
-        self.received = self.received.wrapping_add(1);
-        if self.received.wrapping_sub(self.told) < self.credits.div_ceil(2) {
-            return Ok(());
-        }
-        self.tell(false)
+        if self.credits.take_one() { self.tell(false) } else { Ok(()) }
     }
 
     /// Writes how many frames were taken into the peer's control block; with `important` it asks for a completion,
@@ -314,11 +303,11 @@ impl Conn {
             return Ok(()); // the next look tells
         }
         let important = important || self.controls >= CONTROLS_QUIET;
-        let block = wire::control(self.received);
+        let block = wire::control(self.credits.received());
         let place =
             Operation::Write { address: self.theirs.control, rkey: self.theirs.control_key };
         self.post_inline(place, &block, Work::Control, important)?;
-        self.told = self.received;
+        self.credits.tell();
         Ok(())
     }
 
@@ -340,7 +329,7 @@ impl Conn {
 
     /// Looked at every now and then: credits that were not told, requests without a completion to come, silence.
     pub fn look(&mut self, now: Instant) -> Result<Look, VerbsError> {
-        let state = [self.first, self.next, self.received];
+        let state = [self.first, self.next, self.credits.received()];
         let since = match self.watched {
             Some((watched, since)) if watched == state => since,
             _ => {
@@ -349,20 +338,20 @@ impl Conn {
             }
         };
         // Quiet since the last look.
-        let untold = self.received != self.told
-            && !self.works.iter().any(|work| matches!(work, Work::Control));
+        let untold =
+            self.credits.untold() && !self.works.iter().any(|work| matches!(work, Work::Control));
         if self.unsignalled > 0 || untold {
             self.tell(true)?;
         }
         // A request that was posted just now does not count as progress.
-        self.watched = Some(([self.first, self.next, self.received], since));
+        self.watched = Some(([self.first, self.next, self.credits.received()], since));
         let quiet = now - since;
         Ok(if self.works.is_empty() { Look::Idle(quiet) } else { Look::Stuck(quiet) })
     }
 
     /// A probe was sent: silence counts from now.
     pub fn probed(&mut self, now: Instant) {
-        self.watched = Some(([self.first, self.next, self.received], now));
+        self.watched = Some(([self.first, self.next, self.credits.received()], now));
     }
 
     /// Frames that are not known to have arrived.
@@ -375,17 +364,12 @@ impl std::fmt::Debug for Conn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "queue pair {}, requests {}..{} ({} unsignalled), sent {} taken {} of {} credits, received {} told {}, \
-             doom {:?}, finished {}",
+            "queue pair {}, requests {}..{} ({} unsignalled), {}, doom {:?}, finished {}",
             self.queue_pair.number(),
             self.first,
             self.next,
             self.unsignalled,
-            self.sent,
-            self.taken,
-            self.theirs.credits,
-            self.received,
-            self.told,
+            self.credits,
             self.doom,
             self.finished
         )

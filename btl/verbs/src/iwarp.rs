@@ -14,7 +14,7 @@ use crate::conn::{Nonces, Work};
 use crate::endpoint::Link;
 use crate::fault::cause;
 use crate::rail::Verbs;
-use crate::wire::{self, Contact, Frame, GREETING, Greeting, JobKey, Kind};
+use crate::wire::{Contact, Frame, GREETING, Greeting, JobKey, Kind};
 use ironweave_btl::{Cause, Fault, Peer, Sink};
 use ironweave_ffi_verbs::cm::{Id, Key, Manager, PRIVATE_MAX, Told};
 use ironweave_ffi_verbs::{Access, Device, Gid, Operation, Sge, Slab, VerbsError};
@@ -252,12 +252,13 @@ impl Verbs {
 
     /// `false` when that could not be sent; the attempt is over then.
     fn say_open(&mut self, peer: Peer) -> bool {
-        let open = wire::prefix(Frame::Open, self.me.0);
+        let me = self.me;
         let (Link::Calling(meeting) | Link::Answering(meeting)) =
             &mut self.slots[peer.index()].link
         else {
             return false;
         };
+        let open = meeting.conn.prefix(Frame::Open, me);
         match meeting.conn.post_inline(Operation::Send, &open, Work::Control, true) {
             Ok(()) => true,
             Err(error) => {

@@ -15,6 +15,7 @@ mod cache;
 mod close;
 mod config;
 mod conn;
+mod credits;
 mod endpoint;
 mod fault;
 mod iwarp;

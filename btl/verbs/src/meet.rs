@@ -135,8 +135,8 @@ impl Verbs {
         let mut peers = 1;
         for &other in self.live.iter().chain(&self.meeting).filter(|&&other| other != peer) {
             let its = match &self.slots[other.index()].link {
-                Link::Up(conn) => conn.credits,
-                Link::Calling(meeting) | Link::Answering(meeting) => meeting.conn.credits,
+                Link::Up(conn) => conn.credits.ours,
+                Link::Calling(meeting) | Link::Answering(meeting) => meeting.conn.credits.ours,
                 _ => continue,
             };
             promised += its + BESIDE;
@@ -159,7 +159,7 @@ impl Verbs {
         End {
             number: conn.queue_pair.number().into(),
             psn: conn.psn.into(),
-            credits: conn.credits.into(),
+            credits: conn.credits.ours.into(),
             control_key: control_key.into(),
             control: control.into(),
             buffer: ((LEAD_MAX + self.config.buffer) as u32).into(),
@@ -171,8 +171,8 @@ impl Verbs {
     /// Connects our queue pair with theirs.
     fn join(&self, conn: &mut Conn, greeting: &Greeting) -> Result<(), VerbsError> {
         let (contact, end) = (&greeting.contact, &greeting.end);
+        conn.credits.theirs = end.credits.get();
         conn.theirs = Theirs {
-            credits: end.credits.get(),
             control: end.control.get(),
             control_key: end.control_key.get(),
             buffer: end.buffer.get().max(LEAD_MAX as u32),

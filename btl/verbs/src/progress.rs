@@ -159,7 +159,7 @@ impl Verbs {
         }
         let len = completion.byte_len as usize;
         let number = completion.qp_num;
-        let said = wire::decode_frame(self.receives.bytes(index, len)).map(|(from, _)| Peer(from));
+        let said = wire::decode_frame(self.receives.bytes(index, len));
         let is_its = |slot: &Slot| match &slot.link {
             Link::Up(conn) => conn.queue_pair.number() == number,
             Link::Calling(meeting) | Link::Answering(meeting) => {
@@ -168,8 +168,9 @@ impl Verbs {
             _ => false,
         };
         // Who says to have sent it must be whom the queue pair belongs to.
-        let from = said.filter(|peer| self.slots.get(peer.index()).is_some_and(is_its));
-        let Some(peer) = from else {
+        let slot_of = |said: &wire::Said| self.slots.get(Peer(said.from).index());
+        let said = said.filter(|said| slot_of(said).is_some_and(is_its));
+        let Some(said) = said else {
             self.post_receive(index);
             if let Some(at) = self.slots.iter().position(is_its) {
                 self.counters.rejected.add(1);
@@ -177,10 +178,9 @@ impl Verbs {
             }
             return 0;
         };
-        let opens =
-            matches!(wire::decode_frame(self.receives.bytes(index, len)), Some((_, Frame::Open)));
+        let peer = Peer(said.from);
         let meets = matches!(self.slots[peer.index()].link, Link::Calling(_) | Link::Answering(_));
-        if opens && meets && self.iwarp.is_some() {
+        if said.frame == Frame::Open && meets && self.iwarp.is_some() {
             self.post_receive(index);
             return self.opened(peer, sink);
         }
@@ -207,19 +207,23 @@ impl Verbs {
         };
         let bytes = self.receives.bytes(index, len);
         let mut reports = 0;
-        if matches!(wire::decode_frame(bytes), Some((_, Frame::Open))) {
-            self.post_receive(index); // said again; it took no credit
-            return 0;
+        let said = wire::decode_frame(bytes);
+        if let Some(said) = said {
+            conn.credits.heard(said.taken);
         }
-        match wire::decode_frame(bytes) {
-            Some((_, Frame::Data(header))) if !conn.discards && !conn.finished => {
+        match said.map(|said| said.frame) {
+            Some(Frame::Open) => {
+                self.post_receive(index); // said again; it took no credit
+                return 0;
+            }
+            Some(Frame::Data(header)) if !conn.discards && !conn.finished => {
                 let (header, payload) = bytes[PREFIX..].split_at(header);
                 self.counters.frames_received.add(1);
                 self.counters.bytes_received.add(payload.len() as u64);
                 sink.frame(peer, header, payload);
                 reports = 1;
             }
-            Some((_, Frame::Bye)) if !conn.finished => {
+            Some(Frame::Bye) if !conn.finished => {
                 conn.finished = true;
                 if conn.doom.is_none() {
                     self.troubled.push(peer);

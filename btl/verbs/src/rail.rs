@@ -451,9 +451,12 @@ impl Verbs {
         let Some(slot) = self.buffers.take() else {
             return Err((self.refuse().expect_err("a refusal"), None));
         };
+        let me = self.me;
+        let conn = self.conn(peer).expect("the caller admitted it");
+        let prefix = conn.prefix(Frame::Data(header.len()), me);
         let total = PREFIX + header.len() + len;
         let bytes = self.buffers.bytes(&slot);
-        bytes[..PREFIX].copy_from_slice(&wire::prefix(Frame::Data(header.len()), self.me.0));
+        bytes[..PREFIX].copy_from_slice(&prefix);
         bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
         fill(&mut bytes[PREFIX + header.len()..total]);
         let piece = self.buffers.piece(&slot, total);
@@ -511,11 +514,11 @@ impl Btl for Verbs {
         let len = header.len() + payload.len();
         self.admit(peer, len, MAX_SHORT)?;
         let total = PREFIX + len;
-        let me = self.me.0;
+        let me = self.me;
         let conn = self.conn(peer)?;
         if total <= (conn.queue_pair.inline() as usize).min(INLINE_MAX) {
             let mut bytes = [0; INLINE_MAX];
-            bytes[..PREFIX].copy_from_slice(&wire::prefix(Frame::Data(header.len()), me));
+            bytes[..PREFIX].copy_from_slice(&conn.prefix(Frame::Data(header.len()), me));
             bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
             bytes[PREFIX + header.len()..total].copy_from_slice(payload);
             if let Err(error) =
@@ -681,9 +684,9 @@ impl Btl for Verbs {
         }
         let scratch = self.iwarp.as_ref().map(Iwarp::scratch);
         for peer in self.live.clone() {
-            let me = self.me.0;
+            let me = self.me;
             if let Ok(conn) = self.conn(peer) {
-                let bye = wire::prefix(Frame::Bye, me);
+                let bye = conn.prefix(Frame::Bye, me);
                 // A peer that does not get it sees a failure, as it would of a lost network.
                 let _ = conn.post_inline(Operation::Send, &bye, Work::Control, true);
                 if let Some(scratch) = &scratch {

@@ -1,6 +1,6 @@
 //! Every byte that crosses a rail, with its layout: greetings (datagrams that connect), frames, the control block.
 //!
-//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 1. Integers are
+//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 2. Integers are
 //! little-endian.
 //!
 //! ```text
@@ -17,12 +17,14 @@
 //!
 //!  Refuse answers a Hello that leads nowhere; Reset tells that this end of a connection is over.
 //!
-//!  frame      0      1      2      3       4          8
-//!             ┌──────┬──────┬──────┬───────┬──────────┬────────┬─────────┐
-//!             │ 0xF6 │ kind │ hlen │ check │ from u32 │ header │ payload │
-//!             └──────┴──────┴──────┴───────┴──────────┴────────┴─────────┘
+//!  frame      0      1      2      3       4          8           12
+//!             ┌──────┬──────┬──────┬───────┬──────────┬───────────┬────────┬─────────┐
+//!             │ 0xF6 │ kind │ hlen │ check │ from u32 │ taken u32 │ header │ payload │
+//!             └──────┴──────┴──────┴───────┴──────────┴───────────┴────────┴─────────┘
 //!
 //!  control block, written by the peer:  │ frames taken, u32 │ its complement │
+//!
+//!  A frame tells how many of the other side's frames were taken; the control block tells it where no frame goes that way.
 //! ```
 //!
 //! A seal is a keyed hash with the job's key: only members of the job make them. A Hello may be replayed; attempt
@@ -33,9 +35,9 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Length of the part before a frame's header, in bytes.
-pub const PREFIX: usize = 8;
+pub const PREFIX: usize = 12;
 /// Length of what comes before a payload at most, in bytes.
 pub const LEAD_MAX: usize = PREFIX + HEADER_MAX;
 /// Length of a control block, in bytes.
@@ -200,23 +202,37 @@ pub enum Frame {
     Open,
 }
 
-/// The part before a frame's header.
+/// The part before a frame's header. `taken` counts the frames that its sender took.
 #[inline]
-pub fn prefix(frame: Frame, from: u32) -> [u8; PREFIX] {
+pub fn prefix(frame: Frame, from: u32, taken: u32) -> [u8; PREFIX] {
     let (kind, header) = match frame {
         Frame::Data(header) => (1, header as u8), // at most HEADER_MAX
         Frame::Bye => (2, 0),
         Frame::Open => (3, 0),
     };
-    let from = from.to_le_bytes();
-    let check = FRAME_MAGIC ^ kind ^ header ^ 0x5A;
-    [FRAME_MAGIC, kind, header, check, from[0], from[1], from[2], from[3]]
+    let mut bytes = [0; PREFIX];
+    bytes[..4].copy_from_slice(&[FRAME_MAGIC, kind, header, FRAME_MAGIC ^ kind ^ header ^ 0x5A]);
+    bytes[4..8].copy_from_slice(&from.to_le_bytes());
+    bytes[8..].copy_from_slice(&taken.to_le_bytes());
+    bytes
 }
 
-/// Reads a frame: who says to have sent it, and what it is; the header is `bytes[PREFIX..PREFIX + n]`.
+/// What the part before a frame's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// Who says to have sent it.
+    pub from: u32,
+    /// The header of [`Frame::Data`] is `bytes[PREFIX..PREFIX + n]`.
+    pub frame: Frame,
+    /// How many frames its sender took.
+    pub taken: u32,
+}
+
+/// Reads a frame.
 #[inline]
-pub fn decode_frame(bytes: &[u8]) -> Option<(u32, Frame)> {
-    let (&[magic, kind, header, check, from @ ..], rest) = bytes.split_first_chunk::<PREFIX>()?;
+pub fn decode_frame(bytes: &[u8]) -> Option<Said> {
+    let (&[magic, kind, header, check, numbers @ ..], rest) =
+        bytes.split_first_chunk::<PREFIX>()?;
     if magic != FRAME_MAGIC || check != FRAME_MAGIC ^ kind ^ header ^ 0x5A {
         return None;
     }
@@ -226,7 +242,8 @@ pub fn decode_frame(bytes: &[u8]) -> Option<(u32, Frame)> {
         (3, 0) if rest.is_empty() => Frame::Open,
         _ => return None,
     };
-    Some((u32::from_le_bytes(from), frame))
+    let [a, b, c, d, taken @ ..] = numbers;
+    Some(Said { from: u32::from_le_bytes([a, b, c, d]), frame, taken: u32::from_le_bytes(taken) })
 }
 
 /// A control block that says `taken`.
@@ -288,12 +305,14 @@ mod tests {
 
     #[test]
     fn frames_come_back() {
-        let mut bytes = prefix(Frame::Data(5), 12).to_vec();
+        let said = |from, frame, taken| Some(Said { from, frame, taken });
+        let mut bytes = prefix(Frame::Data(5), 12, 0x0102_0304).to_vec();
         bytes.extend_from_slice(b"hello world");
-        assert_eq!(decode_frame(&bytes), Some((12, Frame::Data(5))));
-        assert_eq!(decode_frame(&bytes[..12]), None, "the header is cut");
-        assert_eq!(decode_frame(&prefix(Frame::Bye, 1)), Some((1, Frame::Bye)));
-        assert_eq!(decode_frame(&prefix(Frame::Open, 2)), Some((2, Frame::Open)));
+        assert_eq!(decode_frame(&bytes), said(12, Frame::Data(5), 0x0102_0304));
+        assert_eq!(decode_frame(&bytes[..PREFIX + 4]), None, "the header is cut");
+        assert_eq!(decode_frame(&bytes[..PREFIX - 1]), None, "the prefix is cut");
+        assert_eq!(decode_frame(&prefix(Frame::Bye, 1, 9)), said(1, Frame::Bye, 9));
+        assert_eq!(decode_frame(&prefix(Frame::Open, 2, 0)), said(2, Frame::Open, 0));
         assert_eq!(decode_frame(&[0; 20]), None);
     }
 

@@ -74,6 +74,8 @@ pub(crate) struct Opened {
     pub symbols: &'static Symbols,
     pub context: *mut raw::Context,
     pub pd: *mut raw::Pd,
+    /// Whether queue pairs may grant atomic operations.
+    pub atomics: bool,
 }
 
 // SAFETY: libibverbs is thread-safe for contexts and protection domains.
@@ -110,8 +112,10 @@ pub struct Limits {
     pub shared: u32,
     /// Pieces of memory in a request.
     pub pieces: u32,
-    /// Reads under way with one peer.
+    /// Reads and atomic operations under way with one peer.
     pub reads: u8,
+    /// Whether it has atomic operations.
+    pub atomics: bool,
 }
 
 impl Device {
@@ -140,12 +144,14 @@ impl Device {
             unsafe { (symbols.close_device)(context) };
             return Err(error);
         }
-        let opened = Arc::new(Opened { symbols, context, pd });
+        let mut opened = Opened { symbols, context, pd, atomics: false };
         // SAFETY: an all-zero value is one of this plain C structure.
         let mut attr: raw::DeviceAttr = unsafe { std::mem::zeroed() };
         // SAFETY: an open context and a structure of the right layout.
         let code = unsafe { (symbols.query_device)(context, &mut attr) };
         VerbsError::check("ibv_query_device", code)?;
+        opened.atomics = attr.atomic_cap != raw::ATOMIC_NONE;
+        let opened = Arc::new(opened);
         let count = |value: c_int| u32::try_from(value).unwrap_or(0);
         let limits = Limits {
             queue: count(attr.max_qp_wr),
@@ -153,6 +159,7 @@ impl Device {
             shared: count(attr.max_srq_wr),
             pieces: count(attr.max_sge),
             reads: count(attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom)).min(255) as u8,
+            atomics: opened.atomics,
         };
         let device = Device { opened, name: name.to_owned(), limits };
         // SAFETY: the descriptor of an open context.

@@ -19,6 +19,8 @@ pub enum Access {
     RemoteWrite,
     /// The other side reads and writes it.
     RemoteBoth,
+    /// As above, and with atomic operations; devices without them ([`Limits::atomics`](crate::Limits)) refuse.
+    RemoteAtomic,
 }
 
 impl Access {
@@ -31,6 +33,7 @@ impl Access {
             Access::RemoteBoth => {
                 raw::ACCESS_REMOTE_READ | raw::ACCESS_REMOTE_WRITE | raw::ACCESS_LOCAL_WRITE
             }
+            Access::RemoteAtomic => Access::RemoteBoth.flags() | raw::ACCESS_REMOTE_ATOMIC,
         }
     }
 }

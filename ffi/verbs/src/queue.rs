@@ -223,6 +223,27 @@ pub enum Operation<'a> {
         /// By which right.
         rkey: u32,
     },
+    /// Adds to the eight bytes there; what was there before comes to the piece, which has eight bytes, too. Atomic among the
+    /// operations of that device; with its processors only where the device says so. Both are native words.
+    FetchAdd {
+        /// Where; a multiple of 8.
+        address: u64,
+        /// By which right: one with [`Access::RemoteAtomic`](crate::Access).
+        rkey: u32,
+        /// What to add; it wraps.
+        add: u64,
+    },
+    /// As that, but puts `swap` there if `compare` is there.
+    CompareSwap {
+        /// Where; a multiple of 8.
+        address: u64,
+        /// By which right.
+        rkey: u32,
+        /// What must be there.
+        compare: u64,
+        /// What is there then.
+        swap: u64,
+    },
 }
 
 /// The way to a peer's port.
@@ -438,7 +459,8 @@ impl QueuePair {
         VerbsError::check(call, unsafe { (self.device.symbols.modify_qp)(self.qp, attr, mask) })
     }
 
-    /// To INIT, for a reliable connection that the other side may write and read through.
+    /// To INIT, for a reliable connection that the other side may write and read through, and have atomic operations where
+    /// the device has them.
     ///
     /// # Errors
     /// When the device refuses.
@@ -447,7 +469,10 @@ impl QueuePair {
             qp_state: raw::QPS_INIT,
             pkey_index,
             port_num: port,
-            qp_access_flags: (raw::ACCESS_REMOTE_READ | raw::ACCESS_REMOTE_WRITE) as u32,
+            qp_access_flags: (raw::ACCESS_REMOTE_READ
+                | raw::ACCESS_REMOTE_WRITE
+                | if self.device.atomics { raw::ACCESS_REMOTE_ATOMIC } else { 0 })
+                as u32,
             ..raw::QpAttr::default()
         };
         let mask = raw::QP_STATE | raw::QP_PKEY_INDEX | raw::QP_PORT | raw::QP_ACCESS_FLAGS;
@@ -569,7 +594,7 @@ impl QueuePair {
     /// `ENOMEM` when the queue is full.
     ///
     /// # Safety
-    /// Unless `inline`, the memory of `pieces` stays registered and is left alone (a `Read` writes it) until the
+    /// Unless `inline`, the memory of `pieces` stays registered and is left alone (a `Read` and the atomic operations write it) until the
     /// request, or a later one of the same queue pair, completes, or the queue pair is gone.
     #[inline]
     pub unsafe fn post(
@@ -594,6 +619,13 @@ impl QueuePair {
                 let rdma = raw::Rdma { remote_addr: address, rkey };
                 (raw::WR_RDMA_READ, raw::Target { rdma })
             }
+            Operation::FetchAdd { address, rkey, add } => {
+                (raw::WR_FETCH_ADD, raw::Target { atomic: [address, add, 0, rkey.into()] })
+            }
+            Operation::CompareSwap { address, rkey, compare, swap } => (
+                raw::WR_COMPARE_SWAP,
+                raw::Target { atomic: [address, compare, swap, rkey.into()] },
+            ),
         };
         let flag = |on: bool, flag| if on { flag } else { 0 };
         let mut request = raw::SendWr {

@@ -355,9 +355,13 @@ pub const QP_SQ_PSN: c_int = 1 << 16;
 pub const QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
 pub const QP_DEST_QPN: c_int = 1 << 20;
 
+pub const ATOMIC_NONE: c_uint = 0;
+
 pub const WR_RDMA_WRITE: c_uint = 0;
 pub const WR_SEND: c_uint = 2;
 pub const WR_RDMA_READ: c_uint = 4;
+pub const WR_COMPARE_SWAP: c_uint = 5;
+pub const WR_FETCH_ADD: c_uint = 6;
 
 pub const SEND_SIGNALED: c_uint = 1 << 1;
 pub const SEND_INLINE: c_uint = 1 << 3;
@@ -365,6 +369,7 @@ pub const SEND_INLINE: c_uint = 1 << 3;
 pub const ACCESS_LOCAL_WRITE: c_int = 1;
 pub const ACCESS_REMOTE_WRITE: c_int = 2;
 pub const ACCESS_REMOTE_READ: c_int = 4;
+pub const ACCESS_REMOTE_ATOMIC: c_int = 8;
 
 macro_rules! library {
     ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
