@@ -19,7 +19,7 @@ pub enum Access {
     RemoteWrite,
     /// The other side reads and writes it.
     RemoteBoth,
-    /// As above, and with atomic operations; devices without them ([`Limits::atomics`](crate::Limits)) refuse.
+    /// As above, and with atomic operations; devices without them (`Limits::atomics`) refuse.
     RemoteAtomic,
 }
 

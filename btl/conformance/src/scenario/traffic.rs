@@ -207,6 +207,12 @@ pub fn is_silent_only_where_nothing_is_here<H: Harness>(run: &Run) -> Result<(),
         assert!(!stage.me().btl().is_silent(Peer(u32::MAX)), "nobody");
         stage.connect_all();
         let mut total = 0;
+        if !alone {
+            // With that the peer's side is up too: it could not come up with somebody who is frozen.
+            stage.flood(peer, 0, 1, 8);
+            total = 1;
+            received_by(&mut stage, 0, total);
+        }
         for _ in 0..20 {
             let frames = stage.rng.random_range(1..5);
             let longest = 1 << stage.rng.random_range(3..12);

@@ -19,6 +19,7 @@ use ironweave_btl::{
 };
 use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
 use libraries::{DEBIAN, V1_22, V2_5, library};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// No test waits longer for anything.
@@ -187,10 +188,25 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a test for each way.
+/// Which way the process of a test is for.
+const ONLY: &str = "IW_FAULTS_WAY";
+
+/// Runs a test for each way, in a process of its own: two versions of libfabric in one process share the providers that they load by
+/// name, and both end them when the process ends, which corrupts its memory.
 fn each(test: &str, run: impl Fn((&str, &str, &str))) {
-    for way in WAYS {
-        println!("{test} over {}", way.0);
-        run(way);
+    if let Ok(only) = std::env::var(ONLY) {
+        let way = WAYS.into_iter().find(|way| way.0 == only).expect("a way of ours");
+        println!("{test} over {only}");
+        return run(way);
+    }
+    for (way, ..) in WAYS {
+        let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
+        child.args([test, "--nocapture", "--test-threads=1"]).env(ONLY, way);
+        let output = child.output().expect("this program starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        print!("{said}");
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{test} over {way}: {}", output.status);
+        assert!(said.contains(&format!("{test} over {way}")), "no test is named {test}");
     }
 }

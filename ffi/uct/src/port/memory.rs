@@ -1,6 +1,6 @@
 //! What reaches memory of the caller's: messages out of it, puts, gets, and what they need (registrations, keys).
 //!
-//! The library has its hands on such memory from the call to [`Event::Done`](crate::Event::Done). [`Port::fence`] is how they
+//! The library has its hands on such memory from the call to [`Event::Done`](crate::Event::Done)(crate::Event::Done). [`Port::fence`] is how they
 //! are taken off it before that: transports of devices cancel (the queue pair goes to ERR, and every request of it comes
 //! back), the kernel's copies (cma) come to their end, which no peer can delay.
 
@@ -60,7 +60,7 @@ pub enum Direction {
 
 impl Port {
     /// Sends a message of `header`, not longer than `zcopy_header`, and `pieces` of memory, at most `zcopy_pieces`.
-    /// `Ok(true)`: it is over; `Ok(false)`: [`Event::Done`] will tell.
+    /// `Ok(true)`: it is over; `Ok(false)`: [`Event::Done`](crate::Event::Done) will tell.
     ///
     /// # Errors
     /// As [`Port::send_short`].

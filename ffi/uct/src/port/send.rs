@@ -84,7 +84,7 @@ impl Port {
         Ok(())
     }
 
-    /// Asks to be told by [`Event::Room`] when an endpoint has room again; `false` when it has now, or cannot tell.
+    /// Asks to be told by [`Event::Room`](crate::Event::Room) when an endpoint has room again; `false` when it has now, or cannot tell.
     pub fn wish(&self, id: EpId) -> bool {
         let Some(ep) = self.endpoint(id) else { return false };
         if !self.ifaces[ep.iface].attributes.pending {
@@ -123,7 +123,7 @@ impl Port {
         flushed == Status::OK || (flushed.is_error() && flushed != Status::NO_RESOURCE)
     }
 
-    /// Asks whether the peer is there; [`Event::Broke`] tells when it is not.
+    /// Asks whether the peer is there; [`Event::Broke`](crate::Event::Broke) tells when it is not.
     ///
     /// # Errors
     /// It is known at once.
