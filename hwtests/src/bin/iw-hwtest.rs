@@ -33,6 +33,8 @@ const LONG: &[&str] = &[
     "survives_a_peer_killed_while_packing",
     "survives_the_death_of_a_peer",
     "ud_verbs",
+    // UCX's rc_verbs: jobs run, but of its suite now and then one hangs, and two fail (hwtests/RESULTS.md).
+    "rc_verbs::",
 ];
 /// What the quick set has of the suite once more over iWARP.
 const IWARP: &[&str] = &[
