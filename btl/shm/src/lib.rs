@@ -22,6 +22,8 @@ mod config;
 mod connect;
 mod distance;
 #[cfg(not(loom))]
+mod ending;
+#[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
 mod host;

@@ -3,7 +3,7 @@
 
 use crate::cma::{self, Get, Gets, Registry};
 use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
-use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Step, Stranger};
+use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::pieces::{Cut, PIECE_MAX, pieces};
@@ -41,8 +41,6 @@ const CLOCK_CALLS: u32 = 256;
 const CLOCK_CALLS_CROWDED: u32 = 32;
 /// Calls of `progress` between two looks at the sockets, whatever the clock says, a power of two.
 const SOCKET_CALLS: u32 = 2048;
-/// How long a closed socket may wait for the proof that the process behind it is gone.
-const VERDICT: Duration = Duration::from_millis(200);
 /// The longest frame, and the fragments of long messages: a window of 4 MiB went 5 % faster than with half of it, and another
 /// 5 % with longer pieces (`pieces.rs`).
 const MAX_BCOPY: usize = 256 << 10;
@@ -81,7 +79,7 @@ pub struct Shm {
     /// The inbox says that we sleep.
     asleep: bool,
     pub(crate) counters: Arc<Counters>,
-    warmth: Warmth,
+    pub(crate) warmth: Warmth,
     caps: Caps,
     max_inline: usize,
 
@@ -110,7 +108,7 @@ pub struct Shm {
     pub(crate) dialling: Vec<Peer>,
     pub(crate) departed: bool,
     registry: Registry,
-    gets: Gets,
+    pub(crate) gets: Gets,
     /// Gets that failed before they began, to be reported.
     stillborn: Vec<(RmaDescriptor, Cause)>,
     /// The kernel refused to read a peer's memory.
@@ -333,71 +331,6 @@ impl Shm {
         reports
     }
 
-    /// Ends the endpoint: fences it, delivers or drops what arrived, reports `fault`, purges, reports `closed`.
-    /// `notice` tells the peer, if it still listens. Returns the number of reports.
-    pub(crate) fn end<S: Sink>(
-        &mut self,
-        peer: Peer,
-        fault: Option<Fault>,
-        residue: Residue,
-        notice: Option<Message>,
-        sink: &mut S,
-    ) -> usize {
-        let phase = std::mem::take(&mut self.endpoint(peer).phase);
-        if matches!(phase, Phase::Closed) {
-            return 0;
-        }
-        // Fence: without the writer nothing reaches the ring any more.
-        self.tx[peer.index()] = None;
-        let mut reports = 1;
-        let mut unfinished = None;
-        if let Some(mut incoming) = self.rx[peer.index()].take() {
-            self.hot.retain(|&hot| hot != peer.0);
-            if residue == Residue::Deliver {
-                reports += drain(&mut incoming, peer, sink, &self.counters, &mut self.warmth);
-            }
-            unfinished = Some(incoming);
-        }
-        let session = match phase {
-            Phase::Up(session) | Phase::Failing { session, .. } => Some(session),
-            Phase::Connecting(dial) => {
-                if let Step::Greeted { socket, process, .. } = &dial.step {
-                    self.forget(socket);
-                    self.forget(process);
-                }
-                match dial.step {
-                    Step::Offered { session, .. } => Some(session),
-                    _ => None,
-                }
-            }
-            Phase::Closed => None,
-        };
-        if let Some(session) = session {
-            if let Some(notice) = notice {
-                let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
-            }
-            self.release(&session);
-        }
-        let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
-        if let Some(fault) = fault {
-            tracing::debug!(%fault, "endpoint ends");
-            self.counters.faults.add(1);
-            reports += 1;
-            sink.fault(fault);
-        }
-        if let Some(mut incoming) = unfinished {
-            incoming.reader.abandon(peer, &cause, sink);
-        }
-        for descriptor in self.gets.purge(peer) {
-            self.counters.purged.add(1);
-            reports += 1;
-            sink.rma_completed(descriptor, Err(Fault::operation(peer, cause.clone())));
-        }
-        reports += self.report_stillborn(sink);
-        sink.closed(peer);
-        reports
-    }
-
     /// Moves gets on.
     #[cold]
     fn progress_gets<S: Sink>(&mut self, sink: &mut S) -> usize {
@@ -433,7 +366,7 @@ impl Shm {
     }
 
     /// Gives back gets that could not begin.
-    fn report_stillborn<S: Sink>(&mut self, sink: &mut S) -> usize {
+    pub(crate) fn report_stillborn<S: Sink>(&mut self, sink: &mut S) -> usize {
         let stillborn = std::mem::take(&mut self.stillborn);
         let reports = stillborn.len();
         for (descriptor, cause) in stillborn {
@@ -443,45 +376,6 @@ impl Shm {
         }
         reports
     }
-
-    /// Waits for the verdict on a peer whose socket ended without a good-bye.
-    pub(crate) fn suspect(&mut self, peer: Peer, now: Instant) {
-        self.tx[peer.index()] = None;
-        let endpoint = self.endpoint(peer);
-        match std::mem::take(&mut endpoint.phase) {
-            Phase::Up(session) => {
-                endpoint.phase = Phase::Failing { session, until: now + VERDICT };
-                // The end of the socket stays readable: listen to the process only.
-                self.timed.push(peer);
-                if let Phase::Failing { session, .. } = &self.endpoints[peer.index()].phase {
-                    self.forget(&session.socket);
-                }
-            }
-            other => endpoint.phase = other,
-        }
-    }
-}
-
-/// Takes everything whole out of a ring that is about to be closed. Bounded by what it can hold.
-fn drain<S: Sink>(
-    incoming: &mut Incoming,
-    peer: Peer,
-    sink: &mut S,
-    counters: &Counters,
-    warmth: &mut Warmth,
-) -> usize {
-    for taken in 0..incoming.reader.capacity() {
-        match incoming.reader.poll(peer, sink, counters, warmth) {
-            Ok(true) => {}
-            Ok(false) => return taken,
-            Err(Malformed(what)) => {
-                tracing::warn!(%peer, what, "malformed record in the residue of a ring");
-                counters.rejected.add(1);
-                return taken;
-            }
-        }
-    }
-    incoming.reader.capacity()
 }
 
 /// Polls a ring again.

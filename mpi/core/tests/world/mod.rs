@@ -6,10 +6,11 @@
 #![allow(dead_code, unused_imports)] // each test uses a part
 
 mod oracle;
+mod plan;
 mod program;
 
 pub use oracle::Oracle;
-pub use program::{Moment, Op, Plan, Trouble};
+pub use plan::{Moment, Op, Plan, Trouble};
 
 use ironweave_btl::{Address, Peer};
 use ironweave_btl_sim::{SimBtl, SimFault, SimNet};
@@ -220,7 +221,7 @@ impl World {
             self.running -= 1;
             self.last = now;
         }
-        let struck = |disaster: &mut program::Disaster| process.program.is_at(disaster.moment);
+        let struck = |disaster: &mut plan::Disaster| process.program.is_at(disaster.moment);
         let disaster = self.plan.disaster.take_if(struck);
         self.processes[me as usize] = Some(process);
         if let Some(disaster) = disaster {

@@ -1,0 +1,119 @@
+//! How an endpoint ends: fenced first, then emptied, then everything of it is given back and the end reported, once.
+
+use crate::endpoint::{Incoming, Phase, Step};
+use crate::record::Malformed;
+use crate::socket;
+use crate::transport::Shm;
+use crate::warmth::Warmth;
+use crate::wire::Message;
+use ironweave_btl::{Cause, Counters, Fault, Peer, Residue, Sink};
+use std::time::{Duration, Instant};
+
+/// How long a closed socket may wait for the proof that the process behind it is gone.
+const VERDICT: Duration = Duration::from_millis(200);
+
+impl Shm {
+    /// Ends the endpoint: fences it, delivers or drops what arrived, reports `fault`, purges, reports `closed`.
+    /// `notice` tells the peer, if it still listens. Returns the number of reports.
+    pub(crate) fn end<S: Sink>(
+        &mut self,
+        peer: Peer,
+        fault: Option<Fault>,
+        residue: Residue,
+        notice: Option<Message>,
+        sink: &mut S,
+    ) -> usize {
+        let phase = std::mem::take(&mut self.endpoint(peer).phase);
+        if matches!(phase, Phase::Closed) {
+            return 0;
+        }
+        // Fence: without the writer nothing reaches the ring any more.
+        self.tx[peer.index()] = None;
+        let mut reports = 1;
+        let mut unfinished = None;
+        if let Some(mut incoming) = self.rx[peer.index()].take() {
+            self.hot.retain(|&hot| hot != peer.0);
+            if residue == Residue::Deliver {
+                reports += drain(&mut incoming, peer, sink, &self.counters, &mut self.warmth);
+            }
+            unfinished = Some(incoming);
+        }
+        let session = match phase {
+            Phase::Up(session) | Phase::Failing { session, .. } => Some(session),
+            Phase::Connecting(dial) => {
+                if let Step::Greeted { socket, process, .. } = &dial.step {
+                    self.forget(socket);
+                    self.forget(process);
+                }
+                match dial.step {
+                    Step::Offered { session, .. } => Some(session),
+                    _ => None,
+                }
+            }
+            Phase::Closed => None,
+        };
+        if let Some(session) = session {
+            if let Some(notice) = notice {
+                let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
+            }
+            self.release(&session);
+        }
+        let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
+        if let Some(fault) = fault {
+            tracing::debug!(%fault, "endpoint ends");
+            self.counters.faults.add(1);
+            reports += 1;
+            sink.fault(fault);
+        }
+        if let Some(mut incoming) = unfinished {
+            incoming.reader.abandon(peer, &cause, sink);
+        }
+        for descriptor in self.gets.purge(peer) {
+            self.counters.purged.add(1);
+            reports += 1;
+            sink.rma_completed(descriptor, Err(Fault::operation(peer, cause.clone())));
+        }
+        reports += self.report_stillborn(sink);
+        sink.closed(peer);
+        reports
+    }
+
+    /// Waits for the verdict on a peer whose socket ended without a good-bye.
+    pub(crate) fn suspect(&mut self, peer: Peer, now: Instant) {
+        self.tx[peer.index()] = None;
+        let endpoint = self.endpoint(peer);
+        match std::mem::take(&mut endpoint.phase) {
+            Phase::Up(session) => {
+                endpoint.phase = Phase::Failing { session, until: now + VERDICT };
+                // The end of the socket stays readable: listen to the process only.
+                self.timed.push(peer);
+                if let Phase::Failing { session, .. } = &self.endpoints[peer.index()].phase {
+                    self.forget(&session.socket);
+                }
+            }
+            other => endpoint.phase = other,
+        }
+    }
+}
+
+/// Takes everything whole out of a ring that is about to be closed. Bounded by what it can hold.
+fn drain<S: Sink>(
+    incoming: &mut Incoming,
+    peer: Peer,
+    sink: &mut S,
+    counters: &Counters,
+    warmth: &mut Warmth,
+) -> usize {
+    for taken in 0..incoming.reader.capacity() {
+        match incoming.reader.poll(peer, sink, counters, warmth) {
+            Ok(true) => {}
+            Ok(false) => return taken,
+            Err(Malformed(what)) => {
+                tracing::warn!(%peer, what, "malformed record in the residue of a ring");
+                counters.rejected.add(1);
+                return taken;
+            }
+        }
+    }
+    incoming.reader.capacity()
+}
