@@ -52,6 +52,10 @@ enum What {
         process: u32,
         failed: bool,
     },
+    Starved {
+        by: u32,
+        process: u32,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +92,8 @@ struct World {
     cut: Option<u32>,
     /// Whether somebody knows who left.
     launcher: bool,
+    /// Whether paused processes are seen to wait for a core.
+    starvation_shows: bool,
 }
 
 impl World {
@@ -117,6 +123,7 @@ impl World {
             sent: 0,
             cut: None,
             launcher: false,
+            starvation_shows: false,
         };
         (0..size).for_each(|me| world.after(me));
         world
@@ -153,8 +160,11 @@ impl World {
                     assert!(process.knows_at.insert(dead, self.now).is_none(), "told twice");
                 }
                 Effect::Accused(process) => {
-                    let left = self.processes[process as usize].state == State::Left;
-                    if self.launcher {
+                    let state = self.processes[process as usize].state;
+                    let left = state == State::Left;
+                    if self.starvation_shows && state == State::Paused {
+                        self.at(self.now + MS, What::Starved { by: me, process });
+                    } else if self.launcher {
                         self.at(self.now + MS, What::Verdict { by: me, process, failed: !left });
                     } else {
                         let verdict = Event::Verdict { process, failed: true };
@@ -256,6 +266,7 @@ impl World {
             What::Verdict { by, process, failed } => {
                 self.happen(by, Event::Verdict { process, failed });
             }
+            What::Starved { by, process } => self.happen(by, Event::Starved(process)),
         }
     }
 
@@ -395,6 +406,32 @@ fn who_slept_too_long_is_fenced_and_nobody_else() {
         assert_eq!(world.in_state(State::Fenced), BTreeSet::from([who]));
         assert!(world.processes[who as usize].declared.is_empty(), "a sleeper accuses nobody");
         world.assert_all_know(&BTreeSet::from([who]));
+    }
+}
+
+/// Some get no core for several timeouts, again and again, while others die: only these are declared.
+#[test]
+fn who_waits_for_a_core_is_not_declared() {
+    for seed in seeds(20) {
+        let mut world = World::new(16, seed, 10);
+        world.starvation_shows = true;
+        let starved: Vec<u32> = (0..3).map(|_| world.random.below(16) as u32).collect();
+        for (round, who) in (0..4).flat_map(|round| starved.iter().map(move |who| (round, *who))) {
+            let at = (1_000 + 15_000 * round + world.random.below(3_000)) * MS;
+            world.at(at, What::Pause(who));
+            let long = 1_200 + world.random.below(6_000);
+            world.at(at + long * MS, What::Resume(who));
+            if round == 1 {
+                let later = at + world.random.below(3_000) * MS;
+                world.at(later, What::Suspect { by: (who + 8) % 16, process: who });
+            }
+        }
+        let dead = (0..16).find(|who| !starved.contains(who)).expect("three of sixteen");
+        let at = world.random.below(50_000) * MS;
+        world.at(at, What::Kill(dead));
+        world.run_until(80_000 * MS);
+        assert_eq!(world.in_state(State::Fenced), BTreeSet::new());
+        world.assert_all_know(&BTreeSet::from([dead]));
     }
 }
 

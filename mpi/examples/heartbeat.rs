@@ -6,6 +6,7 @@
 use ironweave::{Comm, Error, World};
 use rustix::process::{Signal, getpid, kill_process};
 use std::error::Error as StdError;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 type Outcome = Result<(), Box<dyn StdError>>;
@@ -19,6 +20,7 @@ fn main() -> Outcome {
         "stopped" => stopped(World::init()?, Duration::ZERO),
         "woken" => stopped(World::init()?, Duration::from_secs(4)),
         "computing" => computing(World::init()?),
+        "starved" => starved(World::init()?),
         "killed" => killed(World::init()?),
         "killed_in_touch" => killed_in_touch(World::init()?),
         "exit" => exit(World::init()?),
@@ -86,6 +88,38 @@ fn computing(world: World) -> Outcome {
         }
         for other in survivors(&comm) {
             comm.send(&[x], other, 3)?;
+        }
+    } else {
+        comm.recv(&mut [0u64], VICTIM, 3)?;
+    }
+    assert!(world.failed()?.is_empty());
+    world.finalize()?;
+    Ok(())
+}
+
+/// A program of real-time priority has the core of a process for longer than the timeout: it is not accused. Says so where such a
+/// priority, or a second core for the others, is not to be had.
+fn starved(world: World) -> Outcome {
+    let comm = world.comm();
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let cores: Vec<String> =
+        (0..1024).filter(|core| allowed.is_set(*core)).map(|core| core.to_string()).collect();
+    let [theirs, .., mine] = &cores[..] else { return Err("a second core is wanted".into()) };
+    let core = if comm.rank() == VICTIM { mine } else { theirs };
+    let me = std::process::id().to_string();
+    let moved = Command::new("taskset").args(["-a", "-c", "-p", core, &me]).output()?;
+    assert!(moved.status.success(), "{moved:?}");
+    comm.barrier()?;
+    if comm.rank() == VICTIM {
+        let hog = ["2", "chrt", "--fifo", "1", "taskset", "-c", core];
+        let spin = ["sh", "-c", "while :; do :; done"];
+        let hog = Command::new("timeout").args(hog).args(spin).output()?;
+        match hog.status.code() {
+            Some(124) => println!("starved"),
+            _ => println!("refused: {}", String::from_utf8_lossy(&hog.stderr).trim()),
+        }
+        for other in survivors(&comm) {
+            comm.send(&[0u64], other, 3)?;
         }
     } else {
         comm.recv(&mut [0u64], VICTIM, 3)?;

@@ -18,8 +18,11 @@ use std::time::{Duration, Instant};
 /// How long a job may take before the watchdog calls it hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A detector that is quick, and still calm on a machine with other work.
-const QUICK: [(&str, &str); 3] =
-    [("ft_detector_period", "50ms"), ("ft_detector_timeout", "1s"), ("ft_probe_timeout", "500ms")];
+const QUICK: [(&str, &str); 3] = [
+    ("IRONWEAVE_ft_detector_period", "50ms"),
+    ("IRONWEAVE_ft_detector_timeout", "1s"),
+    ("IRONWEAVE_ft_probe_timeout", "500ms"),
+];
 
 /// The directory of this profile's programs, with the launcher and the scenarios built.
 fn programs() -> &'static PathBuf {
@@ -91,6 +94,24 @@ fn a_stopped_process_is_found_and_ended() {
 #[test]
 fn a_process_that_only_computes_is_left_alone() {
     succeed(3, "computing");
+}
+
+#[test]
+fn a_process_that_gets_no_core_is_left_alone() {
+    // The system leaves 5 % to those without real-time priority: 50 ms in each second.
+    let mut job = job(3, &["--bind-to", "none"], "starved");
+    let quicker =
+        [("IRONWEAVE_ft_detector_timeout", "300ms"), ("IRONWEAVE_ft_probe_timeout", "200ms")];
+    job.envs(quicker);
+    let output = end_of(job.spawn().expect("the launcher starts"), "starved");
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
+    match out.split_once("refused: ") {
+        Some((_, why)) => {
+            println!("SKIP a_process_that_gets_no_core_is_left_alone: {}", why.trim())
+        }
+        None => assert!(out.contains("starved"), "{out}"),
+    }
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub enum Event {
         /// `false`: it left, which is no failure.
         failed: bool,
     },
+    /// The other answer to [`Effect::Accused`]: it lives, and is kept from its core. Its silence counts anew.
+    Starved(u32),
     /// The answer to [`Effect::Missing`] when the process has left the job; when it has not there is nothing to say.
     HasLeft(u32),
     /// This process leaves the job; [`Effect::Left`] follows.
@@ -94,7 +96,7 @@ pub enum Effect {
         message: Message,
     },
     /// This process was silent for too long. Whoever knows more, a launcher, is to be asked: it may have left the job. Give
-    /// [`Event::Verdict`]; without one it is declared failed after half a timeout more.
+    /// [`Event::Verdict`] or [`Event::Starved`]; without one it is declared failed after half a timeout more.
     Accused(u32),
     /// This process leaves and waits for that one, which does not answer: it may have left before, of which only its neighbours
     /// were told. Ask a launcher, if there is one, and give [`Event::HasLeft`] if so. Asked again with each repeated farewell.
@@ -334,6 +336,11 @@ impl Detector {
                         true => self.declare(&[process], now),
                         false => self.left(process, None, None, now),
                     }
+                }
+            }
+            Event::Starved(process) => {
+                if self.accused.remove(&process).is_some() {
+                    self.listen_anew(process, now);
                 }
             }
             Event::HasLeft(process) => {
@@ -601,6 +608,18 @@ impl Detector {
         }
         for (process, token) in again {
             self.send(process, Message::Probe { token });
+        }
+    }
+
+    /// What was heard of a process until now is forgiven.
+    fn listen_anew(&mut self, process: u32, now: Nanos) {
+        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.emitter == process) {
+            watch.silent = 0;
+            watch.counted = now;
+        }
+        for probe in self.probes.iter_mut().filter(|probe| probe.process == process) {
+            probe.silent = 0;
+            probe.counted = now;
         }
     }
 

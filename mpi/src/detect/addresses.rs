@@ -1,9 +1,10 @@
 //! Where detectors are reached: the socket, the addresses published for it, and what is known of others'.
 //!
 //! ```text
-//!   count u8 | (family 4 or 6, port u16, address 4 or 16 bytes) × count
+//!   count u8 | (family 4 or 6, port u16, address 4 or 16 bytes) × count | where it runs (`home.rs`), or nothing
 //! ```
 
+use super::home::Home;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 /// The most addresses of one process.
@@ -37,8 +38,8 @@ pub fn encode(usable: &[IpAddr], port: u16) -> Vec<u8> {
     blob
 }
 
-/// What another published; nothing when it is garbage.
-pub fn decode(blob: &[u8]) -> Vec<SocketAddr> {
+/// What another published, and where it runs if it told; nothing when it is garbage.
+pub fn decode(blob: &[u8]) -> (Vec<SocketAddr>, Option<Home>) {
     fn next(blob: &mut &[u8]) -> Option<SocketAddr> {
         let (&[family, low, high], rest) = blob.split_first_chunk()?;
         let port = u16::from_le_bytes([low, high]);
@@ -57,10 +58,12 @@ pub fn decode(blob: &[u8]) -> Vec<SocketAddr> {
         };
         (port != 0).then_some(SocketAddr::new(address, port))
     }
-    let Some((&count, mut rest)) = blob.split_first() else { return Vec::new() };
+    let Some((&count, mut rest)) = blob.split_first() else { return (Vec::new(), None) };
     let all: Option<Vec<_>> =
         (0..usize::from(count).min(ADDRESSES_MAX + 1)).map(|_| next(&mut rest)).collect();
-    all.filter(|all| all.len() <= ADDRESSES_MAX && rest.is_empty()).unwrap_or_default()
+    let home = rest.try_into().ok().map(Home::decode);
+    let all = all.filter(|all| all.len() <= ADDRESSES_MAX && (rest.is_empty() || home.is_some()));
+    all.map_or_else(Default::default, |all| (all, home))
 }
 
 /// `to` in the form that a socket bound to `local` sends to.
@@ -84,11 +87,17 @@ mod tests {
         let blob = encode(&usable, 700);
         let expected: Vec<SocketAddr> =
             usable.iter().map(|address| SocketAddr::new(*address, 700)).collect();
-        assert_eq!(decode(&blob), expected);
-        assert_eq!(decode(&encode(&[], 9)), ["127.0.0.1:9".parse().expect("an address")]);
-        (0..blob.len()).for_each(|cut| assert_eq!(decode(&blob[..cut]), []));
-        assert_eq!(decode(&[200; 300]), []);
-        assert_eq!(decode(&[blob, vec![0]].concat()), []);
+        assert_eq!(decode(&blob), (expected.clone(), None));
+        let loopback = vec!["127.0.0.1:9".parse().expect("an address")];
+        assert_eq!(decode(&encode(&[], 9)), (loopback, None));
+        let nothing = (Vec::new(), None);
+        (0..blob.len()).for_each(|cut| assert_eq!(decode(&blob[..cut]), nothing));
+        assert_eq!(decode(&[200; 300]), nothing);
+        assert_eq!(decode(&[blob.clone(), vec![0]].concat()), nothing);
+        let home = Home::here().expect("a Linux host");
+        let both = [blob, home.encode().to_vec()].concat();
+        assert_eq!(decode(&both), (expected, Some(home)));
+        assert_eq!(decode(&both[..both.len() - 1]), nothing);
     }
 
     #[test]

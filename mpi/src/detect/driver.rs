@@ -45,6 +45,8 @@ enum Question {
 enum Answer {
     Address(u32, Vec<SocketAddr>),
     Fate(u32, Fate),
+    /// It waits for a core.
+    Starved(u32),
     Left(u32),
     Dead(Vec<u32>),
 }
@@ -174,6 +176,10 @@ impl Driver {
             Answer::Fate(process, fate) => {
                 let failed = fate != Fate::Left;
                 self.detector.handle(Event::Verdict { process, failed }, self.now());
+            }
+            Answer::Starved(process) => {
+                tracing::debug!(process, "silent for want of a core");
+                self.detector.handle(Event::Starved(process), self.now());
             }
             Answer::Left(process) => self.detector.handle(Event::HasLeft(process), self.now()),
             Answer::Dead(dead) => {
@@ -306,7 +312,7 @@ impl Driver {
 
 /// What was published, as far as a socket bound to `local` can send there.
 fn reachable(published: Option<Vec<u8>>, local: SocketAddr) -> Vec<SocketAddr> {
-    let addresses = published.map(|blob| decode(&blob)).unwrap_or_default();
+    let addresses = published.map(|blob| decode(&blob).0).unwrap_or_default();
     let fits = |to: &SocketAddr| to.is_ipv6() == local.is_ipv6();
     addresses.into_iter().map(|to| for_socket(to, local)).filter(fits).collect()
 }
@@ -321,6 +327,11 @@ struct Asker {
 }
 
 impl Asker {
+    fn is_starved(&self, process: u32) -> bool {
+        let published = self.directory.lookup(process, KEY).ok().flatten();
+        published.and_then(|blob| decode(&blob).1).is_some_and(|home| home.is_starved())
+    }
+
     /// Until the driver is gone.
     fn run(self) {
         for question in &self.asked {
@@ -329,6 +340,7 @@ impl Asker {
                     let published = self.directory.lookup(process, KEY).ok().flatten();
                     Answer::Address(process, reachable(published, self.local))
                 }
+                Question::Fate(process) if self.is_starved(process) => Answer::Starved(process),
                 Question::Fate(process) => {
                     Answer::Fate(process, self.directory.accuse(process).unwrap_or(Fate::Unknown))
                 }

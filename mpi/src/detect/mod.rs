@@ -6,6 +6,7 @@
 
 mod addresses;
 mod driver;
+mod home;
 mod seal;
 
 use crate::open::tcp_config;
@@ -134,7 +135,9 @@ impl Detect {
         let system = |error| Error::Rte(format!("failure detector: cannot open a socket: {error}"));
         let socket = addresses::open(&usable).map_err(system)?;
         let port = socket.local_addr().map_err(system)?.port();
-        job.publish(KEY, &addresses::encode(&usable, port))?;
+        let mut blob = addresses::encode(&usable, port);
+        blob.extend(home::Home::here().iter().flat_map(home::Home::encode));
+        job.publish(KEY, &blob)?;
         Ok(Detect { ready: Some(Ready { socket, config }), running: None })
     }
 
@@ -155,7 +158,7 @@ impl Detect {
         });
         let driver = driver::Driver::new(ready, job, Arc::clone(&shared)).map_err(system)?;
         let thread = std::thread::Builder::new()
-            .name("iw-detector".into())
+            .name(home::THREAD.into())
             .spawn(move || driver.run())
             .map_err(system)?;
         self.running = Some(Running { shared, thread: Some(thread), patience });
