@@ -102,7 +102,7 @@ fn a_process_that_gets_no_core_is_left_alone() {
     let mut job = job(3, &["--bind-to", "none"], "starved");
     let quicker =
         [("IRONWEAVE_ft_detector_timeout", "300ms"), ("IRONWEAVE_ft_probe_timeout", "200ms")];
-    job.envs(quicker);
+    job.envs(quicker).env("IRONWEAVE_LOG", "ironweave::detect=debug");
     let output = end_of(job.spawn().expect("the launcher starts"), "starved");
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
@@ -110,7 +110,10 @@ fn a_process_that_gets_no_core_is_left_alone() {
         Some((_, why)) => {
             println!("SKIP a_process_that_gets_no_core_is_left_alone: {}", why.trim())
         }
-        None => assert!(out.contains("starved"), "{out}"),
+        None => {
+            assert!(out.contains("starved"), "{out}");
+            assert!(err.contains("silent for want of a core"), "it was never accused:\n{err}");
+        }
     }
 }
 

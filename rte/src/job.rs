@@ -9,6 +9,7 @@
 use crate::directory::{Directory, Exchange};
 use crate::error::{Result, RteError};
 use crate::liveness::Liveness;
+use crate::logging;
 use crate::params::{Params, sources};
 use crate::pmi::client::{Client, Place};
 use crate::pmi::{mapping, text};
@@ -56,11 +57,12 @@ impl Job {
     /// Joins the job the environment describes; a job of one where it describes none.
     ///
     /// Blocks for a few round trips to the process manager. Under a foreign launcher it fences once
-    /// (rank 0 shares the secret it makes), so all processes have to call it.
+    /// (rank 0 shares the secret it makes), so all processes have to call it. Logs what `IRONWEAVE_LOG` asks for, on standard error.
     ///
     /// # Errors
     /// The environment is contradictory, a parameter is wrong, or the process manager is gone.
     pub fn join() -> Result<Job> {
+        logging::start(None);
         let params = sources::load_for_rank()?;
         match connect()? {
             Some((client, place)) => Job::member(client, place, params),

@@ -15,6 +15,7 @@ pub mod info;
 pub mod job;
 pub mod launch;
 pub mod liveness;
+pub mod logging;
 pub mod mpiexec;
 pub mod params;
 pub mod pmi;

@@ -7,7 +7,7 @@ use ironweave_rte::launch::messages::{App, Bind};
 use ironweave_rte::launch::run::{LaunchError, Options};
 use ironweave_rte::launch::{daemon, guard, placement, run};
 use ironweave_rte::params::{ParamError, Source, sources};
-use ironweave_rte::{doctor, info, mpiexec};
+use ironweave_rte::{doctor, info, logging, mpiexec};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -102,11 +102,11 @@ struct RunArgs {
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.next().is_some_and(|name| mpiexec::is_name(Path::new(&name))) {
-        start_logging();
+        logging::start(Some(tracing_subscriber::filter::LevelFilter::WARN));
         return finish("mpiexec", mpiexec_job(arguments));
     }
     let cli = Cli::parse();
-    start_logging();
+    logging::start(Some(tracing_subscriber::filter::LevelFilter::WARN));
     let result = match cli.command {
         Command::Run(args) => run_job(args),
         Command::Daemon => daemon::run().map(|()| 0),
@@ -217,11 +217,4 @@ fn pairs(mca: &[String]) -> Vec<(String, String)> {
 /// Writes to standard output; a reader that has gone (`| head`) is no error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// Logs to standard error as `IRONWEAVE_LOG` says (tracing's filter syntax), warnings by default.
-fn start_logging() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("IRONWEAVE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 }

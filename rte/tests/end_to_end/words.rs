@@ -99,3 +99,12 @@ fn ranks_in_an_impossible_environment() {
         assert!(outcome.err.contains(words) || outcome.err.contains("Unknown"), "{outcome:?}");
     }
 }
+
+#[test]
+fn a_log_filter_that_cannot_be_read() {
+    let mut command = std::process::Command::new(probe());
+    command.arg("join").env("IRONWEAVE_LOG", "ironweave=loud");
+    let outcome = Job::spawn(command, Stdio::null()).outcome();
+    assert_eq!(outcome.code(), Some(0), "it is no reason to fail: {outcome:?}");
+    assert!(outcome.err.contains("IRONWEAVE_LOG=\"ironweave=loud\" is no filter"), "{outcome:?}");
+}
