@@ -144,25 +144,8 @@ const COLLECTIVES: [&str; 21] = [
     "sides",
 ];
 
-/// Those that there are in all three ways: blocking ones are above.
-const WAYS: [&str; 16] = [
-    "barrier",
-    "bcast",
-    "gather",
-    "gatherv",
-    "scatter",
-    "scatterv",
-    "allgather",
-    "allgatherv",
-    "alltoall",
-    "alltoallv",
-    "reduce",
-    "allreduce",
-    "reduce_scatter",
-    "reduce_scatter_block",
-    "scan",
-    "exscan",
-];
+/// How many of them there are in all three ways; these are blocking.
+const WAYS: usize = 16;
 
 /// Rooted ones on inter-communicators.
 const SIDES: [&str; 6] = [
@@ -190,12 +173,12 @@ fn collectives(moment: &str) {
 /// The same for what is called without waiting or again and again, and between two sides: each seed takes each operation in another
 /// way. `IW_KILLS=N` asks for N seeds of each instead of 2.
 fn other_ways(moment: &str) {
-    let names = WAYS.into_iter().chain(SIDES);
+    let names = COLLECTIVES.into_iter().take(WAYS).chain(SIDES);
     for seed in seeds(kills_or(2)) {
         for (place, name) in names.clone().enumerate() {
             println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
             let turn = place + seed as usize;
-            let which = match (place < WAYS.len(), turn % 2, turn % 3) {
+            let which = match (place < WAYS, turn % 2, turn % 3) {
                 (true, 0, _) | (false, _, 0) => format!("nonblocking-{name}"),
                 (true, ..) | (false, _, 1) => format!("persistent-{name}"),
                 (false, ..) => name.to_owned(),
