@@ -266,7 +266,7 @@ fn predefined(number: c_int) -> Result<Option<*mut c_void>> {
             &FT
         }
         MPI_UNIVERSE_SIZE => {
-            let size = comm::get(MPI_COMM_WORLD)?.size;
+            let size = comm::everyone()?.size;
             UNIVERSE_SIZE.store(size as c_int, Ordering::Relaxed);
             &UNIVERSE_SIZE
         }

@@ -13,6 +13,8 @@ use crate::topology::Topology;
 use ironweave::raw::Engine;
 use ironweave_core::CommHandle;
 use ironweave_pml::ob1::CommId;
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What is behind a handle.
@@ -88,16 +90,36 @@ impl Comm {
 static WORLD: OnceLock<Comm> = OnceLock::new();
 static MYSELF: OnceLock<Comm> = OnceLock::new();
 
+/// The predefined ones as programs see them: from `MPI_Init` to `MPI_Finalize`.
+static VISIBLE_WORLD: AtomicPtr<Comm> = AtomicPtr::new(null_mut());
+static VISIBLE_SELF: AtomicPtr<Comm> = AtomicPtr::new(null_mut());
+
 /// Communicators that users made.
 pub static COMMS: Table<Box<Comm>> = Table::new();
 
-/// The predefined ones come to be.
+/// The predefined ones come to be. Sessions stand on them; programs see them with a world only.
 pub(crate) fn start(engine: &Engine) -> Result<()> {
     let world = Comm::new(engine, engine.world(), Handler::initial(), "MPI_COMM_WORLD")?;
     let myself = Comm::new(engine, engine.myself(), Handler::initial(), "MPI_COMM_SELF")?;
     // A process starts once.
     let _ = (WORLD.set(world), MYSELF.set(myself));
     Ok(())
+}
+
+/// Programs see the predefined ones, or do not any more.
+pub(crate) fn show(visible: bool) {
+    for (place, comm) in [(&VISIBLE_WORLD, &WORLD), (&VISIBLE_SELF, &MYSELF)] {
+        let comm = comm.get().filter(|_| visible);
+        place.store(comm.map_or(null_mut(), |comm| from_ref(comm).cast_mut()), Ordering::Release);
+    }
+}
+
+/// All processes of the job, whether or not the program sees the world.
+///
+/// # Errors
+/// `MPI_ERR_OTHER` before the job is joined.
+pub(crate) fn everyone() -> Result<&'static Comm> {
+    WORLD.get().ok_or_else(|| unknown(MPI_COMM_WORLD))
 }
 
 /// A handle for a communicator of the core's.
@@ -122,9 +144,11 @@ pub fn get(handle: MPI_Comm) -> Result<&'static Comm> {
 #[inline(always)]
 #[must_use]
 pub fn find(handle: MPI_Comm) -> Option<&'static Comm> {
+    // SAFETY: null, or a static that stays.
+    let visible = |place: &AtomicPtr<Comm>| unsafe { place.load(Ordering::Acquire).as_ref() };
     match handle {
-        MPI_COMM_WORLD => WORLD.get(),
-        MPI_COMM_SELF => MYSELF.get(),
+        MPI_COMM_WORLD => visible(&VISIBLE_WORLD),
+        MPI_COMM_SELF => visible(&VISIBLE_SELF),
         MPI_Comm(word) => COMMS.get(word).map(|comm| &**comm),
     }
 }
@@ -157,6 +181,9 @@ fn unknown(handle: MPI_Comm) -> Fail {
     }
     let text = match handle {
         MPI_COMM_NULL => "the communicator is MPI_COMM_NULL".into(),
+        MPI_COMM_WORLD | MPI_COMM_SELF => {
+            "predefined communicators are there from MPI_Init to MPI_Finalize only".into()
+        }
         MPI_Comm(word) => format!("{word:#x} is no communicator"),
     };
     fail(MPI_ERR_COMM, text)

@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::process::Inside;
 use crate::request::Request;
 use crate::topology::Topology;
-use crate::{comm, group};
+use crate::{comm, errhandler, group};
 use ironweave_core::{Attributes, CommComparison, CoreError, Output, TaskId};
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -34,10 +34,7 @@ pub fn born(
     heritage: Heritage,
 ) -> Result<MPI_Comm> {
     let Output::Comm(Some(core)) = output else { return Ok(MPI_COMM_NULL) };
-    let handler = match comm::get(parent) {
-        Ok(there) => there.state().handler.clone(),
-        Err(_) => comm::get(MPI_COMM_SELF)?.state().handler.clone(),
-    };
+    let handler = errhandler::of(parent.into());
     let made = comm::adopt(&inside.engine, core, handler)?;
     let there = comm::get(made)?;
     if let Some(topology) = heritage.topology {

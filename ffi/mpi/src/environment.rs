@@ -81,6 +81,7 @@ pub(crate) fn init(required: c_int) -> Result<c_int> {
     }
     join(required)?;
     WORLD.store(HERE, Ordering::Relaxed);
+    crate::comm::show(true);
     Ok(LEVEL.load(Ordering::Relaxed))
 }
 
@@ -122,6 +123,7 @@ mpi! {
             return Err(fail(MPI_ERR_OTHER, "there is no world to finalize"));
         }
         session::clear_self()?;
+        crate::comm::show(false);
         WORLD.store(GONE, Ordering::Relaxed);
         leave_if_unused()
     }

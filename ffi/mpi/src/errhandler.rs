@@ -43,6 +43,8 @@ impl User {
             Target::None | Target::Ever | Target::Tool => MPI_COMM_SELF.0,
             Target::Comm(comm) => comm.0,
             Target::Session(session) => session.0,
+            Target::NewComm(_) => MPI_COMM_NULL.0,
+            Target::NewSession(_) => MPI_SESSION_NULL.0,
             Target::Win(win) => win.0,
             Target::File(file) => file.0,
         };
@@ -116,10 +118,14 @@ pub fn invalid(handle: MPI_Errhandler) -> Fail {
     fail(MPI_ERR_ERRHANDLER, format!("{:#x} is no error handler", handle.0))
 }
 
-/// The handler that is due. Where the object is none, that of `MPI_COMM_SELF`.
+/// The handler that is due. Where there is no object, that of `MPI_COMM_SELF`; where that is not there either (before `MPI_Init`,
+/// after `MPI_Finalize`, with sessions only), the initial one (§9.3).
 #[must_use]
 pub fn of(target: Target) -> Handler {
     let own = match target {
+        Target::NewComm(handle) => Handler::of(handle, Kind::Comm).ok(),
+        Target::NewSession(handle) => Handler::of(handle, Kind::Session).ok(),
+        _ if !process::is_running() => None,
         Target::Comm(handle) => comm::handler(handle),
         Target::Session(handle) => crate::session::handler(handle),
         // Windows and files are to come.

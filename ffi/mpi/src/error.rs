@@ -24,15 +24,13 @@ struct Failure {
     on: Option<Target>,
     /// What the caller gets, when that is not the code that the error handler hears.
     answer: Option<c_int>,
-    /// Who is told, when that is not the handler of an object that is there.
-    handler: Option<errhandler::Handler>,
 }
 
 /// An error of this class, or user's code.
 #[cold]
 #[must_use]
 pub fn fail(code: c_int, text: impl Into<String>) -> Fail {
-    Fail(Box::new(Failure { code, text: text.into(), on: None, answer: None, handler: None }))
+    Fail(Box::new(Failure { code, text: text.into(), on: None, answer: None }))
 }
 
 impl Fail {
@@ -52,14 +50,6 @@ impl Fail {
     #[must_use]
     pub fn on(mut self, target: impl Into<Target>) -> Fail {
         self.0.on.get_or_insert(target.into());
-        self
-    }
-
-    /// This error handler is told: the one for an object that did not come to be.
-    #[must_use]
-    pub fn told_to(mut self, handler: errhandler::Handler, instead: impl Into<Target>) -> Fail {
-        self.0.handler = Some(handler);
-        self.0.on = Some(instead.into());
         self
     }
 
@@ -130,12 +120,16 @@ impl From<ironweave_pml::ob1::PmlError> for Fail {
 /// The object whose error handler is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// None: that of `MPI_COMM_SELF` is told (§9.3).
+    /// None: that of `MPI_COMM_SELF` is told, where that is there; else the initial one (§9.3).
     None,
     /// A communicator.
     Comm(MPI_Comm),
     /// A session.
     Session(MPI_Session),
+    /// A communicator that is to come to be, with this error handler.
+    NewComm(MPI_Errhandler),
+    /// A session that is to come to be, with this error handler: nothing need be there before.
+    NewSession(MPI_Errhandler),
     /// A window.
     Win(MPI_Win),
     /// A file.
@@ -153,6 +147,28 @@ pub struct Tool;
 impl From<Tool> for Target {
     fn from(_: Tool) -> Self {
         Target::Tool
+    }
+}
+
+/// For `on` the error handler of the communicator that a call makes.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct NewComm(pub MPI_Errhandler);
+
+impl From<NewComm> for Target {
+    fn from(NewComm(handler): NewComm) -> Self {
+        Target::NewComm(handler)
+    }
+}
+
+/// For `on` the error handler of the session that a call makes.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct NewSession(pub MPI_Errhandler);
+
+impl From<NewSession> for Target {
+    fn from(NewSession(handler): NewSession) -> Self {
+        Target::NewSession(handler)
     }
 }
 
@@ -199,7 +215,8 @@ targets! { MPI_Comm => Comm  MPI_Session => Session  MPI_Win => Win  MPI_File =>
 #[inline(always)]
 pub fn boundary(name: &'static str, on: Target, body: impl FnOnce() -> Result<()>) -> c_int {
     // Much would still work then, by chance.
-    if !process::is_running() && !matches!(on, Target::Ever | Target::Tool) {
+    let early = matches!(on, Target::Ever | Target::Tool | Target::NewSession(_));
+    if !early && !process::is_running() {
         return out_of_time(name, on);
     }
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -349,12 +366,14 @@ pub fn raise(name: &'static str, on: Target, mut error: Fail) -> c_int {
         return if code < MPI_T_ERR_CANNOT_INIT { MPI_T_ERR_NOT_ACCESSIBLE } else { code };
     }
     let answer = error.0.answer.unwrap_or(code);
-    match error.0.handler.take().unwrap_or_else(|| errhandler::of(target)) {
+    match errhandler::of(target) {
         errhandler::Handler::Return => answer,
         errhandler::Handler::Fatal | errhandler::Handler::Abort => {
             let place = match target {
                 Target::Comm(handle) => comm::describe(handle),
                 Target::Session(_) => "a session".into(),
+                Target::NewComm(_) => "a communicator to be made".into(),
+                Target::NewSession(_) => "a session to be made".into(),
                 Target::Win(_) => "a window".into(),
                 Target::File(_) => "a file".into(),
                 Target::None | Target::Ever | Target::Tool => "MPI_COMM_SELF".into(),

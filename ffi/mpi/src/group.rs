@@ -45,7 +45,7 @@ impl From<GroupError> for Fail {
 
 /// This process's number in the world.
 fn myself() -> Result<u32> {
-    Ok(comm::get(MPI_COMM_WORLD)?.rank)
+    Ok(comm::everyone()?.rank)
 }
 
 fn rank(group: &Group, rank: c_int) -> Result<u32> {

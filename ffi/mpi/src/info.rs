@@ -64,7 +64,7 @@ fn environment() -> Pairs {
     }
     // The same before and after the world is there.
     let started = || std::env::var("PMI_SIZE").ok()?.parse().ok();
-    let size = crate::comm::find(MPI_COMM_WORLD).map(|world| world.size).or_else(started);
+    let size = crate::comm::everyone().map(|world| world.size).ok().or_else(started);
     tell("maxprocs", size.unwrap_or(1).to_string());
     tell("soft", size.unwrap_or(1).to_string());
     tell("host", crate::environment::host());

@@ -409,7 +409,7 @@ pub fn stop() -> Result<()> {
 /// This process, for messages to people.
 #[must_use]
 pub fn describe() -> String {
-    match comm::get(abi::MPI_COMM_WORLD) {
+    match comm::everyone() {
         Ok(world) => format!("rank {}", world.rank),
         Err(_) => format!("process {}", std::process::id()),
     }

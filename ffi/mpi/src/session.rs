@@ -9,7 +9,7 @@ use crate::attached::{
 use crate::attribute;
 use crate::construct::{Heritage, create};
 use crate::errhandler::{self, Function, Handler, Kind};
-use crate::error::give_string;
+use crate::error::{NewComm, NewSession, give_string};
 use crate::group;
 use crate::handle::Table;
 use crate::info::{self, Pairs};
@@ -90,7 +90,7 @@ fn number(tag: &str) -> c_int {
 /// A communicator of a group, by its members alone.
 fn from_group(group: &Group, tag: &str, handler: Handler, hints: MPI_Info) -> Result<MPI_Comm> {
     let info = info::hints(hints)?;
-    let world = comm::get(MPI_COMM_WORLD)?.core;
+    let world = comm::everyone()?.core;
     let heritage = Heritage { info, ..Heritage::default() };
     let made = create(MPI_COMM_WORLD, heritage, |inside| {
         let now = inside.engine.now();
@@ -138,7 +138,7 @@ fn between_groups(
     leader(local, local_leader, "local")?;
     let other = leader(remote, remote_leader, "remote")?;
     let here = from_group(local, tag, handler, info)?;
-    let (world, core) = (comm::get(MPI_COMM_WORLD)?.core, comm::get(here)?.core);
+    let (world, core) = (comm::everyone()?.core, comm::get(here)?.core);
     let made = create(here, Heritage::default(), |inside| {
         let now = inside.engine.now();
         let peer = Some((world, other));
@@ -149,13 +149,12 @@ fn between_groups(
 }
 
 mpi! {
-    fn MPI_Session_init(info: MPI_Info, errhandler: MPI_Errhandler, session: *mut MPI_Session) on ever {
-        let handler = Handler::of(errhandler, Kind::Session)?;
-        let told = |error: Fail| error.told_to(handler.clone(), MPI_SESSION_NULL);
-        let hints = info::hints(info).map_err(told)?;
+    fn MPI_Session_init(info: MPI_Info, errhandler: NewSession, session: *mut MPI_Session) on errhandler {
+        let handler = Handler::of(errhandler.0, Kind::Session)?;
+        let hints = info::hints(info)?;
         let mut hints = hints.map_or_else(Vec::new, |hints| hints.as_ref().clone());
-        let level = thread_level(&hints).map_err(told)?;
-        environment::join(level).map_err(told)?;
+        let level = thread_level(&hints)?;
+        environment::join(level)?;
         hints.retain(|(key, _)| key == "thread_level");
         if hints.is_empty() {
             hints.push(("thread_level".into(), environment::level_name().into()));
@@ -225,29 +224,22 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Comm_create_from_group(group: MPI_Group, stringtag: *const c_char, info: MPI_Info, errhandler: MPI_Errhandler, newcomm: *mut MPI_Comm) on none {
-        let handler = Handler::of(errhandler, Kind::Comm)?;
-        let make = || {
-            // SAFETY: the caller's string.
-            from_group(&group::get(group)?, &unsafe { text(stringtag)? }, handler.clone(), info)
-        };
-        let made = make().map_err(|error| error.told_to(handler.clone(), MPI_COMM_NULL))?;
-        // SAFETY: the caller's result.
-        unsafe { newcomm.write(made) };
+    fn MPI_Comm_create_from_group(group: MPI_Group, stringtag: *const c_char, info: MPI_Info, errhandler: NewComm, newcomm: *mut MPI_Comm) on errhandler {
+        let handler = Handler::of(errhandler.0, Kind::Comm)?;
+        let group = group::get(group)?;
+        // SAFETY: the caller's string and result.
+        unsafe { newcomm.write(from_group(&group, &text(stringtag)?, handler, info)?) };
         Ok(())
     }
 
-    fn MPI_Intercomm_create_from_groups(local_group: MPI_Group, local_leader: c_int, remote_group: MPI_Group, remote_leader: c_int, stringtag: *const c_char, info: MPI_Info, errhandler: MPI_Errhandler, newintercomm: *mut MPI_Comm) on none {
-        let handler = Handler::of(errhandler, Kind::Comm)?;
-        let make = || {
-            let (local, remote) = (group::get(local_group)?, group::get(remote_group)?);
-            // SAFETY: the caller's string.
-            let tag = unsafe { text(stringtag)? };
-            between_groups(&local, local_leader, &remote, remote_leader, &tag, handler.clone(), info)
-        };
-        let made = make().map_err(|error| error.told_to(handler.clone(), MPI_COMM_NULL))?;
-        // SAFETY: the caller's result.
-        unsafe { newintercomm.write(made) };
+    fn MPI_Intercomm_create_from_groups(local_group: MPI_Group, local_leader: c_int, remote_group: MPI_Group, remote_leader: c_int, stringtag: *const c_char, info: MPI_Info, errhandler: NewComm, newintercomm: *mut MPI_Comm) on errhandler {
+        let handler = Handler::of(errhandler.0, Kind::Comm)?;
+        let (local, remote) = (group::get(local_group)?, group::get(remote_group)?);
+        // SAFETY: the caller's string and result.
+        unsafe {
+            let tag = text(stringtag)?;
+            newintercomm.write(between_groups(&local, local_leader, &remote, remote_leader, &tag, handler, info)?);
+        }
         Ok(())
     }
 

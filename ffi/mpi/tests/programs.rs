@@ -161,6 +161,25 @@ fn the_initial_error_handler_can_be_chosen() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// Errors of no object are for the initial error handler where there is no world: with sessions only, and after `MPI_Finalize`. The
+/// handler of an object to be made hears of everything that it does not come to be for.
+#[test]
+fn without_a_world_the_initial_error_handler_is_due() {
+    let program = compile("worldless", &[]);
+    for ranks in ["1", "2"] {
+        let mut command = Command::new(installed().join("bin/mpiexec"));
+        command.args(["-n", ranks, "-initial-errhandler", "mpi_errors_return"]).arg(&program);
+        let output = run(command, "the job");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let output = ours(&program, 1, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "the initial error handler ends the job by default");
+    assert!(said.contains("MPI_Comm_size on communicator 0x101: MPI_ERR_COMM"), "{said}");
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// `--with-ft`: programs can ask whether a failure ends the job.
 #[test]
 fn whether_failures_are_survived_is_told() {
