@@ -14,6 +14,8 @@ pub enum How {
     HostLost,
     /// No sign of life for the detector's timeout: stopped, hung, or cut off.
     Silent,
+    /// Another process aborted it, with this code.
+    Aborted(i32),
     /// It is gone; how is not known.
     Gone,
 }
@@ -25,6 +27,7 @@ impl fmt::Display for How {
             How::Exit(code) => write!(f, "exited with code {code} without finalizing"),
             How::HostLost => write!(f, "its host was lost"),
             How::Silent => write!(f, "no sign of life"),
+            How::Aborted(code) => write!(f, "aborted with code {code}"),
             How::Gone => write!(f, "gone"),
         }
     }

@@ -276,6 +276,7 @@ impl Engine {
                 liveness::How::Exit(code) => How::Exit(i32::from(code)),
                 liveness::How::HostLost => How::HostLost,
                 liveness::How::Fenced => How::Silent,
+                liveness::How::Aborted(code) => How::Aborted(i32::from(code)),
             };
             self.proc_failed(failed.rank, how, Told::Launcher);
         }

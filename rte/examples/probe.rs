@@ -89,7 +89,13 @@ impl Probe {
                 println!("{rank} is told {dead:?}");
             }
             "finalize" => self.job()?.finalize()?,
-            "abort" => self.job()?.abort(argument.parse()?),
+            "abort" => match argument.split_once('@') {
+                None => self.job()?.abort(argument.parse()?),
+                Some((code, ranks)) => {
+                    let ranks: Result<Vec<u32>, _> = ranks.split('+').map(str::parse).collect();
+                    self.job()?.abort_ranks(code.parse()?, &ranks?)
+                }
+            },
             "print" => println!("{argument}"),
             "partial" => {
                 print!("{argument}");

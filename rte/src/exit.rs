@@ -56,7 +56,7 @@ pub fn code(ranks: &[Ended], abort: Option<i32>) -> u8 {
 /// As shells do: 128 and the signal's number; what is only lost has no code of its own.
 pub fn code_of(how: How) -> u8 {
     match how {
-        How::Exit(code) => code,
+        How::Exit(code) | How::Aborted(code) => code,
         How::Signal(number) => 128u8.saturating_add(number),
         How::HostLost | How::Fenced => 255,
     }

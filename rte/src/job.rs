@@ -217,9 +217,19 @@ impl Job {
     /// Ends the whole job with `code`, this process first. Only ever on the user's own request
     /// (`MPI_Abort`): law 3.
     pub fn abort(&mut self, code: i32) -> ! {
+        self.abort_some(code, None)
+    }
+
+    /// Ends these ranks and this process with `code`; the others go on, as after any failure. Where the process manager is not our
+    /// launcher, as [`abort`](Self::abort).
+    pub fn abort_ranks(&mut self, code: i32, ranks: &[u32]) -> ! {
+        self.abort_some(code, Some(ranks))
+    }
+
+    fn abort_some(&mut self, code: i32, ranks: Option<&[u32]>) -> ! {
         if let Exchange::Pmi(client) = &mut *self.directory.exchange() {
             // Whether or not the launcher still hears it, this process ends.
-            let _ = client.abort(code);
+            let _ = client.abort(code, ranks);
         }
         std::process::exit(i32::from(crate::exit::code_of_abort(code)))
     }

@@ -43,6 +43,8 @@ pub enum How {
     HostLost,
     /// It gave no sign of life, was declared failed, and is being ended.
     Fenced,
+    /// Another rank aborted it, with this code.
+    Aborted(u8),
 }
 
 impl fmt::Display for How {
@@ -52,6 +54,7 @@ impl fmt::Display for How {
             How::Signal(number) => write!(f, "killed by signal {number}"),
             How::HostLost => f.write_str("its host is lost"),
             How::Fenced => f.write_str("no sign of life"),
+            How::Aborted(code) => write!(f, "aborted with code {code}"),
         }
     }
 }
@@ -72,6 +75,7 @@ impl FailedRank {
             How::Signal(number) => (2, number),
             How::HostLost => (3, 0),
             How::Fenced => (4, 0),
+            How::Aborted(code) => (5, code),
         };
         u64::from(self.rank) << 32 | kind << 24 | u64::from(value)
     }
@@ -84,6 +88,7 @@ impl FailedRank {
             2 => How::Signal(value),
             3 => How::HostLost,
             4 => How::Fenced,
+            5 => How::Aborted(value),
             _ => return None,
         };
         Some(FailedRank { rank, how })
@@ -307,7 +312,8 @@ mod tests {
     #[test]
     fn every_how_survives_packing() {
         let exits = [How::Exit(0), How::Exit(255)];
-        let others = [How::Signal(9), How::Signal(64), How::HostLost, How::Fenced];
+        let others =
+            [How::Signal(9), How::Signal(64), How::HostLost, How::Fenced, How::Aborted(42)];
         for how in exits.into_iter().chain(others) {
             let failed = FailedRank { rank: u32::MAX - 1, how };
             assert_eq!(FailedRank::unpack(failed.pack()), Some(failed));

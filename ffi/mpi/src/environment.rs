@@ -158,7 +158,7 @@ mpi! {
     fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on ever {
         let who = process::describe();
         eprintln!("ironweave: {who}: MPI_Abort on {} with code {errorcode}", crate::comm::describe(comm));
-        process::abort(errorcode)
+        process::abort_members(comm, errorcode)
     }
 
     fn MPI_Get_version(version: *mut c_int, subversion: *mut c_int) on ever {

@@ -59,7 +59,7 @@ impl User {
 pub enum Handler {
     /// The job ends.
     Fatal,
-    /// The processes of the communicator end; here that is the job.
+    /// The processes of the communicator end, or for a session this process.
     Abort,
     /// The call answers the code.
     Return,

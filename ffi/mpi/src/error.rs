@@ -368,7 +368,7 @@ pub fn raise(name: &'static str, on: Target, mut error: Fail) -> c_int {
     let answer = error.0.answer.unwrap_or(code);
     match errhandler::of(target) {
         errhandler::Handler::Return => answer,
-        errhandler::Handler::Fatal | errhandler::Handler::Abort => {
+        handler @ (errhandler::Handler::Fatal | errhandler::Handler::Abort) => {
             let place = match target {
                 Target::Comm(handle) => comm::describe(handle),
                 Target::Session(_) => "a session".into(),
@@ -383,7 +383,13 @@ pub fn raise(name: &'static str, on: Target, mut error: Fail) -> c_int {
                 "ironweave: {who}: {name} on {place}: {}: {error}",
                 class_name(class_of(code))
             );
-            process::abort(code)
+            match (handler, target) {
+                (errhandler::Handler::Fatal, _) => process::abort(code),
+                (_, Target::Comm(comm)) if comm::find(comm).is_some() => {
+                    process::abort_members(comm, code)
+                }
+                _ => process::abort_alone(code),
+            }
         }
         errhandler::Handler::User(handler) => {
             handler.call(target, code);

@@ -417,6 +417,29 @@ pub fn describe() -> String {
 
 /// Ends the job with this code.
 pub fn abort(code: c_int) -> ! {
+    abort_all_or(code, |_| None)
+}
+
+/// Ends the processes of a communicator with this code, this process too; the others go on, as after any failure. Who is of no
+/// communicator that is there ends the job.
+pub fn abort_members(handle: abi::MPI_Comm, code: c_int) -> ! {
+    let members = |inside: &Inside| {
+        let there = comm::find(handle)?;
+        let mut members: Vec<u32> = inside.engine.group(there.core).ok()?.iter().collect();
+        if let Some(remote) = inside.engine.remote_group(there.core).ok()? {
+            members.extend(remote.iter());
+        }
+        Some(members)
+    };
+    abort_all_or(code, members)
+}
+
+/// Ends this process, and no other, with this code.
+pub fn abort_alone(code: c_int) -> ! {
+    abort_all_or(code, |inside| Some(vec![inside.engine.job.rank()]))
+}
+
+fn abort_all_or(code: c_int, some: impl FnOnce(&Inside) -> Option<Vec<u32>>) -> ! {
     // Launchers and shells see the low byte only: an error must not look like success.
     let code = if code & 0xff == 0 && code != 0 { 1 } else { code };
     if is_running()
@@ -424,7 +447,10 @@ pub fn abort(code: c_int) -> ! {
         // Who was excluded is no part of the job any more, and ends alone.
         && !inside.engine.is_fenced()
     {
-        inside.engine.job.abort(code);
+        match some(&inside).filter(|some| some.len() < inside.engine.job.size() as usize) {
+            Some(some) => inside.engine.job.abort_ranks(code, &some),
+            None => inside.engine.job.abort(code),
+        }
     }
     std::process::exit(code)
 }

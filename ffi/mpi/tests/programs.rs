@@ -239,6 +239,30 @@ fn abort_ends_the_job() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// `MPI_Abort` of a communicator that not all are of, and `MPI_ERRORS_ABORT` on it, end its processes; the others see failures.
+#[test]
+fn abort_ends_who_is_of_the_communicator() {
+    let program = compile("abort_some", &[]);
+    for (how, btl) in [("abort", "shm,self"), ("handler", "tcp,self"), ("between", "shm,self")] {
+        let mut command = Command::new(installed().join("bin/mpiexec"));
+        command.args(["-n", "5"]).arg(&program).arg(how);
+        command.env("IRONWEAVE_BTL", btl).env("IRONWEAVE_WATCHDOG", "40");
+        let output = run(command, how);
+        let (said, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(said.matches("went on: 0 wrong").count(), 3, "{how}: {said}{errors}");
+        assert!(output.status.success(), "{how}: {}: {errors}", output.status);
+        assert!(errors.contains("aborts ranks 1,3 with code 7"), "{how}: {errors}");
+    }
+    // Where the first failure ends the job, this one does.
+    let mut command = Command::new(installed().join("bin/mpiexec"));
+    command.args(["--with-ft", "none", "-n", "5"]).arg(&program).arg("abort");
+    let output = run(command, "the job");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{errors}");
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// Every function that is done is called by a program of `tests/c`: the programs' undefined symbols say by which.
 #[test]
 fn every_function_has_a_test() {

@@ -11,6 +11,7 @@ use crate::directory::{FATE_KEY, Fate, LEFT_KEY};
 use crate::exit::{self, Ended, Stage};
 use crate::liveness::{FailedRank, How};
 use crate::pmi::server::Request;
+use crate::pmi::wire::write_ranks;
 use std::collections::HashMap;
 
 /// Whom an order is for.
@@ -130,12 +131,38 @@ impl Head {
                 state.stage = Stage::Finalized;
                 self.check_barrier(orders);
             }
-            Request::Abort { code } => {
+            Request::Abort { code, ranks: None } => {
                 self.abort = Some(code);
                 self.notes.push(format!("rank {rank} aborts the job with code {code}"));
                 self.terminate(orders);
             }
+            Request::Abort { code, ranks: Some(ranks) } => {
+                self.abort_some(rank, code, &ranks, orders)
+            }
         }
+    }
+
+    /// A rank aborts some; itself it ends by itself.
+    fn abort_some(&mut self, by: u32, code: i32, ranks: &[u32], orders: &mut Orders) {
+        self.abort = Some(code);
+        let list = write_ranks(ranks);
+        self.notes.push(format!("rank {by} aborts ranks {list} with code {code}"));
+        for &rank in ranks.iter().filter(|rank| **rank != by) {
+            let state = self.ranks.get(rank as usize);
+            if state.is_some_and(|state| state.counts() && state.stage != Stage::Finalized) {
+                self.fence(rank, How::Aborted(exit::code_of_abort(code)), orders);
+            }
+        }
+        self.check_barrier(orders);
+    }
+
+    /// A rank is a failure from now on, for all, and its host ends it.
+    fn fence(&mut self, rank: u32, how: How, orders: &mut Orders) {
+        let Some(state) = self.ranks.get_mut(rank as usize) else { return };
+        state.fenced = true;
+        // In this order: who reads that it failed can rely on it that it does nothing any more (law 4).
+        orders.push((To::Node(state.node), Down::Fence { rank }));
+        orders.push((To::All, Down::Failed(FailedRank { rank, how })));
     }
 
     /// A rank's process is gone.
@@ -181,17 +208,13 @@ impl Head {
     /// A rank is accused of being silent: what is known of it. One that should be speaking is a
     /// failure from now on, for all, and its host ends it.
     fn fate(&mut self, rank: u32, orders: &mut Orders) -> Option<String> {
-        let state = self.ranks.get_mut(rank as usize)?;
+        let state = self.ranks.get(rank as usize)?;
         let fate = match state.stage {
             Stage::Finalized => Fate::Left,
             Stage::Plain | Stage::Joined => Fate::Failed,
         };
         if fate == Fate::Failed && state.counts() {
-            state.fenced = true;
-            let failed = FailedRank { rank, how: How::Fenced };
-            // In this order: who reads that it failed can rely on it that it does nothing any more (law 4).
-            orders.push((To::Node(state.node), Down::Fence { rank }));
-            orders.push((To::All, Down::Failed(failed)));
+            self.fence(rank, How::Fenced, orders);
             self.notes.push(format!("rank {rank}: {}; it is being ended", How::Fenced));
             self.check_barrier(orders);
         }
@@ -309,12 +332,46 @@ mod tests {
         assert_eq!(names(&orders), ["Failed", "Terminate", "Failed"]);
         let mut head = job(&[2], false);
         orders.clear();
-        head.request(0, 1, Request::Abort { code: 7 }, &mut orders);
-        head.request(0, 0, Request::Abort { code: 9 }, &mut orders);
+        head.request(0, 1, Request::Abort { code: 7, ranks: None }, &mut orders);
+        head.request(0, 0, Request::Abort { code: 9, ranks: None }, &mut orders);
         assert_eq!(names(&orders), ["Terminate"]);
         head.ended(0, 0, How::Signal(15), &mut orders);
         head.ended(0, 1, How::Exit(7), &mut orders);
         assert_eq!(head.exit_code(), 9, "the last abort's code");
+    }
+
+    #[test]
+    fn an_abort_of_some_is_a_failure_of_theirs_and_the_job_goes_on() {
+        let mut head = job(&[2, 2], false);
+        let mut orders = Orders::new();
+        head.request(1, 3, Request::Finalized, &mut orders);
+        head.request(0, 0, Request::Barrier, &mut orders);
+        let some = Request::Abort { code: 8, ranks: Some(vec![1, 2, 3]) };
+        head.request(0, 1, some, &mut orders);
+        assert_eq!(
+            names(&orders),
+            ["Fence", "Failed"],
+            "itself and who has finalized are left out"
+        );
+        assert!(matches!(orders[0], (To::Node(1), Down::Fence { rank: 2 })));
+        let failed = FailedRank { rank: 2, how: How::Aborted(8) };
+        assert!(matches!(orders[1], (To::All, Down::Failed(f)) if f == failed));
+        assert_eq!(head.take_notes(), ["rank 1 aborts ranks 1-3 with code 8"]);
+        orders.clear();
+        head.ended(0, 1, How::Exit(8), &mut orders);
+        head.ended(1, 2, How::Signal(9), &mut orders);
+        assert_eq!(names(&orders), ["Failed", "BarrierOut", "Failed"]);
+        head.take_notes();
+        head.ended(0, 0, How::Exit(3), &mut orders);
+        head.ended(1, 3, How::Exit(5), &mut orders);
+        assert_eq!(head.exit_code(), 5, "who finalized counts first");
+        let mut head = job(&[2], true);
+        orders.clear();
+        head.request(0, 0, Request::Abort { code: 8, ranks: Some(vec![0]) }, &mut orders);
+        head.ended(0, 0, How::Exit(8), &mut orders);
+        assert_eq!(names(&orders), ["Failed", "Terminate"], "a failure as others");
+        head.ended(0, 1, How::Signal(15), &mut orders);
+        assert_eq!(head.exit_code(), 8);
     }
 
     #[test]
@@ -375,7 +432,7 @@ mod tests {
         let mut head = job(&[1, 1], false);
         let mut orders = Orders::new();
         head.ended(0, 1, How::Exit(0), &mut orders);
-        head.request(1, 0, Request::Abort { code: 1 }, &mut orders);
+        head.request(1, 0, Request::Abort { code: 1, ranks: None }, &mut orders);
         head.ended(1, 7, How::Exit(0), &mut orders);
         assert!(orders.is_empty());
     }

@@ -191,12 +191,16 @@ impl Client {
         self.receive_until("finalize_ack", Some(deadline), |reply| check(reply, "finalize"))
     }
 
-    /// Tells the process manager to end the job with `code`.
+    /// Tells the process manager to end the job with `code`, or these ranks of it only: ours does; others know nothing of
+    /// `ranks` and end the job.
     ///
     /// # Errors
     /// The process manager is gone.
-    pub fn abort(&mut self, code: i32) -> Result<()> {
-        self.send(&format!("cmd=abort exitcode={code}\n"))
+    pub fn abort(&mut self, code: i32, ranks: Option<&[u32]>) -> Result<()> {
+        let whom = ranks.map(|ranks| format!(" ranks={}", wire::write_ranks(ranks)));
+        // What does not go into a line goes for all.
+        let whom = whom.filter(|whom| whom.len() < wire::MAX_LINE - 64).unwrap_or_default();
+        self.send(&format!("cmd=abort exitcode={code}{whom}\n"))
     }
 
     fn ask<T>(

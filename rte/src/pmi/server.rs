@@ -34,10 +34,12 @@ pub enum Request {
     Barrier,
     /// It finalized.
     Finalized,
-    /// It wants the job to end with `code`.
+    /// It wants the job to end with `code`, or these ranks only; it ends by itself.
     Abort {
         /// The exit code asked for.
         code: i32,
+        /// Whom; nobody named: everybody.
+        ranks: Option<Vec<u32>>,
     },
 }
 
@@ -196,7 +198,12 @@ impl Server {
             }
             "abort" => {
                 let code = command.number("exitcode").unwrap_or(1);
-                requests.push(Request::Abort { code });
+                let ranks = command.get("ranks").map(|ranks| wire::read_ranks(ranks, self.size));
+                match ranks {
+                    None => requests.push(Request::Abort { code, ranks: None }),
+                    Some(Some(ranks)) => requests.push(Request::Abort { code, ranks: Some(ranks) }),
+                    Some(None) => tracing::warn!(rank = self.rank, "abort of no such ranks dropped"),
+                }
             }
             "publish_name" => self.say("cmd=publish_result rc=-1 msg=not_supported"),
             "unpublish_name" => self.say("cmd=unpublish_result rc=-1 msg=not_supported"),
@@ -262,10 +269,13 @@ mod tests {
     }
 
     #[test]
-    fn abort_carries_its_code() {
+    fn abort_carries_its_code_and_ranks_that_there_are() {
         let mut requests = Vec::new();
         server().feed(b"cmd=abort exitcode=-3\n", &mut requests);
-        assert_eq!(requests, [Request::Abort { code: -3 }]);
+        server().feed(b"cmd=abort exitcode=4 ranks=0,2-3\n", &mut requests);
+        server().feed(b"cmd=abort exitcode=4 ranks=2-4\n", &mut requests);
+        let some = Request::Abort { code: 4, ranks: Some(vec![0, 2, 3]) };
+        assert_eq!(requests, [Request::Abort { code: -3, ranks: None }, some]);
     }
 
     #[test]

@@ -97,6 +97,36 @@ fn fields(text: &str) -> Vec<(&str, &str)> {
     fields
 }
 
+/// Ranks as text, `0-3,7`: runs of consecutive ones, in the order given.
+pub fn write_ranks(ranks: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let run = |&(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.iter().map(run).collect::<Vec<_>>().join(",")
+}
+
+/// Reads what [`write_ranks`] wrote; `None` unless all of them are below `size`, and not more than so many.
+pub fn read_ranks(text: &str, size: u32) -> Option<Vec<u32>> {
+    let mut ranks = Vec::new();
+    for run in text.split(',') {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= size || ranks.len() >= size as usize {
+            return None;
+        }
+        ranks.extend(first..=last);
+    }
+    (ranks.len() <= size as usize).then_some(ranks)
+}
+
 /// Cuts a byte stream into lines; holds at most one partial line of [`MAX_LINE`] bytes.
 #[derive(Debug, Default)]
 pub struct Lines {
@@ -172,7 +202,21 @@ mod tests {
         assert!(lines.next_line().is_err());
     }
 
+    #[test]
+    fn ranks_that_are_not_there_are_refused() {
+        assert_eq!(write_ranks(&[0, 1, 2, 7, 5, 6]), "0-2,7,5-6");
+        assert_eq!(read_ranks("0-2,7,5-6", 8), Some(vec![0, 1, 2, 7, 5, 6]));
+        for wrong in ["", "8", "0-8", "1,", "-1", "x", "0-3,0-3,0-3", "0-4294967295"] {
+            assert_eq!(read_ranks(wrong, 8), None, "{wrong:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn ranks_written_are_ranks_read(ranks in proptest::collection::vec(0u32..300, 1..300)) {
+            prop_assert_eq!(read_ranks(&write_ranks(&ranks), 300), Some(ranks));
+        }
+
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(command) = parse(&bytes) {

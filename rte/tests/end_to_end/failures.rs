@@ -57,11 +57,24 @@ fn exit_codes_after_a_failure_follow_the_seed() {
         // nobody finalizes: the last abort
         ("join fence 1/abort:42 sleep:60000", 42),
         ("join fence 0/kill:9 failures:1 1/abort:43 sleep:60000", 43),
+        ("join fence 1/abort:44@0+1 2/failures:2 0/sleep:60000 exit:6", 44),
     ];
     for (steps, code) in cases {
         let outcome = run_probe("-n 3", steps).outcome();
         assert_eq!(outcome.code(), Some(code), "{steps}: {outcome:?}");
     }
+}
+
+#[test]
+fn an_abort_of_some_ends_them_and_the_others_go_on() {
+    let steps = "join fence 1/abort:42@1+3 3/sleep:60000 failures:2 finalize 2/exit:1";
+    let outcome = run_probe("-n 4", steps).outcome();
+    assert_eq!(outcome.code(), Some(0), "{outcome:?}");
+    for rank in [0, 2] {
+        assert_eq!(outcome.count(&format!("{rank} sees rank 1: exited with code 42")), 1);
+        assert_eq!(outcome.count(&format!("{rank} sees rank 3: aborted with code 42")), 1);
+    }
+    assert!(outcome.err.contains("rank 1 aborts ranks 1,3 with code 42"), "{outcome:?}");
 }
 
 #[test]
