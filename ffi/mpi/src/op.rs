@@ -320,6 +320,9 @@ unsafe fn reduce_local(
     op: MPI_Op,
 ) -> Result<()> {
     let elements = crate::count::count("count", count)?;
+    if inbuf.addr() == MPI_IN_PLACE || inoutbuf.addr() == MPI_IN_PLACE {
+        return Err(fail(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed here"));
+    }
     if let Some(user) = OPS.get(op.0) {
         data::element(datatype)?;
         // SAFETY: the caller's buffers, as they are.
@@ -334,8 +337,8 @@ unsafe fn reduce_local(
     if inbuf.is_null() || inoutbuf.is_null() {
         return Err(fail(MPI_ERR_BUFFER, "a buffer is a null pointer, and the count is not 0"));
     }
-    if inbuf == inoutbuf.cast_const() {
-        return Err(fail(MPI_ERR_BUFFER, "both buffers are the same"));
+    if inbuf.addr().abs_diff(inoutbuf.addr()) < len {
+        return Err(fail(MPI_ERR_BUFFER, "the buffers overlap"));
     }
     // SAFETY: this function's contract; predefined types are whole elements.
     let (from, into) = unsafe {

@@ -80,6 +80,18 @@ pub(super) fn distinct(
     send: &Side,
     recv: &Side,
 ) -> Result<()> {
+    apart(sendbuf, recvbuf, send, recv)?;
+    if send.meets(recv) {
+        let text =
+            "the send and the receive buffer overlap: use MPI_IN_PLACE for what is in its place";
+        return Err(fail(MPI_ERR_BUFFER, text));
+    }
+    Ok(())
+}
+
+/// What is received does not begin where it is sent from. All that can be asked of elements with gaps, which may lie between
+/// each other.
+fn apart(sendbuf: *const c_void, recvbuf: *const c_void, send: &Side, recv: &Side) -> Result<()> {
     if sendbuf == recvbuf && !sendbuf.is_null() && send.len() > 0 && recv.len() > 0 {
         let text = "the send and the receive buffer are the same: use MPI_IN_PLACE";
         return Err(fail(MPI_ERR_BUFFER, text));
@@ -292,7 +304,10 @@ unsafe fn reducing(
         } else {
             operand(sendbuf, send, datatype, &combination, true)?
         };
-        distinct(sendbuf, recvbuf, &from, &into)?;
+        match combination.whole {
+            true => apart(sendbuf, recvbuf, &from, &into)?,
+            false => distinct(sendbuf, recvbuf, &from, &into)?,
+        }
         let reduction = Some(combination.reduction);
         Ok(Prepared { reduction, ..Prepared::new(call(in_place), from, into) })
     }
@@ -326,7 +341,10 @@ pub unsafe fn reduce(
         } else {
             Side::nothing()
         };
-        distinct(sendbuf, recvbuf, &send, &recv)?;
+        match combination.whole {
+            true => apart(sendbuf, recvbuf, &send, &recv)?,
+            false => distinct(sendbuf, recvbuf, &send, &recv)?,
+        }
         let call = Call::Reduce { root, elements, in_place };
         let reduction = Some(combination.reduction);
         Ok(Prepared { reduction, ..Prepared::new(call, send, recv) })

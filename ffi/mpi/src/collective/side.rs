@@ -240,6 +240,24 @@ impl Side {
         self.len
     }
 
+    /// Whether they share memory of the user's. Not looked for between two sides of several blocks.
+    pub fn meets(&self, other: &Side) -> bool {
+        let one = match (&self.parts, &other.parts) {
+            (None, _) => self,
+            (Some(_), None) => return other.meets(self),
+            (Some(_), Some(_)) => return false,
+        };
+        let (start, there) = (one.start.addr(), other.start.addr());
+        let hit = |at: usize, len: usize| {
+            len > 0 && at < start.saturating_add(one.len) && start < at.saturating_add(len)
+        };
+        one.len > 0
+            && hit(there, other.len)
+            && other.parts.as_ref().is_none_or(|parts| {
+                parts.blocks.iter().any(|block| hit(there + block.offset, block.len))
+            })
+    }
+
     /// Where its blocks are, in bytes.
     pub fn blocks(&self) -> std::sync::Arc<[Block]> {
         self.parts.as_ref().map_or(&[][..], |parts| &parts.blocks).into()

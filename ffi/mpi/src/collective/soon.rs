@@ -81,10 +81,15 @@ fn bytes(buf: *const c_void, count: i64, datatype: MPI_Datatype) -> Option<(*mut
     }
 }
 
-/// The two buffers of a call, which are not the same.
+/// The two buffers of a call, which do not overlap.
 #[inline(always)]
 unsafe fn two(send: (*mut u8, usize), recv: (*mut u8, usize)) -> Option<Memory> {
-    if send.0 == recv.0 && send.1 > 0 && recv.1 > 0 {
+    let (from, into) = (send.0.addr(), recv.0.addr());
+    if from < into.wrapping_add(recv.1)
+        && into < from.wrapping_add(send.1)
+        && send.1 > 0
+        && recv.1 > 0
+    {
         return None;
     }
     // SAFETY: the caller's buffers.

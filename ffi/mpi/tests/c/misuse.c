@@ -5,6 +5,28 @@
 static int data[16], more[16];
 static int ours; /* other libraries take what is asked then as it is */
 
+/* Buffers that overlap in part, and some that lie between each other and do not. */
+static void overlapping(void) {
+  MPI_Request request;
+  MPI_Datatype column;
+  int counts[1] = {1}, at[1] = {3};
+  CLASS(MPI_Allgather(data + 1, 2, MPI_INT, data, 2, MPI_INT, MPI_COMM_SELF), MPI_ERR_BUFFER);
+  CLASS(MPI_Iallgather(data + 1, 2, MPI_INT, data, 2, MPI_INT, MPI_COMM_SELF, &request), MPI_ERR_BUFFER);
+  CLASS(MPI_Allgatherv(data + 3, 1, MPI_INT, data, counts, at, MPI_INT, MPI_COMM_SELF), MPI_ERR_BUFFER);
+  OK(MPI_Allgatherv(data + 2, 1, MPI_INT, data, counts, at, MPI_INT, MPI_COMM_SELF));
+  CLASS(MPI_Allreduce(data, data + 3, 4, MPI_INT, MPI_SUM, MPI_COMM_SELF), MPI_ERR_BUFFER);
+  CLASS(MPI_Gather(data, 4, MPI_INT, data + 1, 4, MPI_INT, 0, MPI_COMM_SELF), MPI_ERR_BUFFER);
+  CLASS(MPI_Scatter(data + 2, 4, MPI_INT, data, 4, MPI_INT, 0, MPI_COMM_SELF), MPI_ERR_BUFFER);
+  CLASS(MPI_Reduce_local(data, data + 1, 2, MPI_INT, MPI_SUM), MPI_ERR_BUFFER);
+  OK(MPI_Allreduce(data, data + 4, 4, MPI_INT, MPI_SUM, MPI_COMM_SELF));
+  OK(MPI_Type_vector(4, 1, 2, MPI_INT, &column));
+  OK(MPI_Type_commit(&column));
+  for (int i = 0; i < 16; i++) data[i] = i;
+  OK(MPI_Allgather(data, 1, column, data + 1, 1, column, MPI_COMM_SELF));
+  CHECK(data[1] == 0 && data[3] == 2 && data[7] == 6 && data[9] == 9);
+  OK(MPI_Type_free(&column));
+}
+
 /* In place where it may not be, and one buffer twice. */
 static void buffers(void) {
   MPI_Datatype derived;
@@ -15,6 +37,9 @@ static void buffers(void) {
   CLASS(MPI_Alltoallv(data, counts, displs, MPI_INT, MPI_IN_PLACE, counts, displs, MPI_INT, MPI_COMM_SELF), MPI_ERR_BUFFER);
   CLASS(MPI_Allreduce(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF), MPI_ERR_BUFFER);
   CLASS(MPI_Scan(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF), MPI_ERR_BUFFER);
+  CLASS(MPI_Reduce_local(MPI_IN_PLACE, data, 1, MPI_INT, MPI_SUM), MPI_ERR_BUFFER);
+  CLASS(MPI_Reduce_local(data, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM), MPI_ERR_BUFFER);
+  if (ours) overlapping();
   if (ours) CLASS(MPI_Bcast(MPI_IN_PLACE, 1, MPI_INT, 0, MPI_COMM_SELF), MPI_ERR_BUFFER);
   /* no data, no buffer */
   OK(MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, MPI_COMM_SELF));
