@@ -1,6 +1,9 @@
 //! Receives without a request: they take what they ask for and leave everything else as it was.
 #![allow(unsafe_code, clippy::unwrap_used)] // regions of test buffers; helpers outside `#[test]`
 
+#[path = "util/pipe.rs"]
+mod pipe;
+
 use ironweave_btl::{Loopback, Peer, memory::OwnedBuffer};
 use ironweave_pml::ob1::{
     CommId, CommSpec, Completion, Config, Mode, Ob1, Payload, PmlError, Source, Started, TagMatch,
@@ -164,4 +167,47 @@ fn nothing_is_taken_on_a_revoked_communicator() {
     alone.send(b"late", 7);
     alone.engine.revoke_comm(alone.comm);
     assert_eq!(alone.direct(16, 7), None);
+}
+
+/// Over a rail that can be lost messages are numbered: those that are taken count as those that are received.
+#[test]
+fn messages_of_a_rail_that_can_be_lost_are_taken_and_acknowledged() {
+    let [(mut a, ca), (mut b, cb)] = pipe::engines_over(false);
+    let into = OwnedBuffer::zeroed(8);
+    let mut taken = 0;
+    for round in 0..5000_u64 {
+        assert_eq!(a.send_inline(ca, &round.to_le_bytes(), 1, 7), Ok(true), "round {round}");
+        if round % 100 == 1 {
+            b.progress(); // it is kept, since nothing is posted
+        }
+        // SAFETY: given back before `into` is looked at.
+        let region = unsafe { into.recv_region() };
+        let direct = b.recv_direct(cb, &region, 0, 7, 0);
+        let bytes = match direct {
+            Some(bytes) => bytes,
+            None => {
+                let (from, tag) = (Source::Rank(0), TagMatch::Tag(7));
+                let request = b.recv(cb, region.into(), from, tag).unwrap();
+                b.progress();
+                b.test(request).expect("it is here").status.bytes
+            }
+        };
+        assert_eq!((bytes, into.as_slice()), (8, &round.to_le_bytes()[..]));
+        taken += u32::from(direct.is_some());
+        a.progress();
+        if round % 7 == 0 {
+            // Each way tells what has arrived of the other.
+            assert_eq!(b.send_inline(cb, b"answer", 0, 8), Ok(true));
+            a.progress();
+            // SAFETY: as above.
+            let region = unsafe { into.recv_region() };
+            let request = a.recv(ca, region.into(), Source::Rank(1), TagMatch::Tag(8)).unwrap();
+            assert_eq!(a.test(request).expect("it is here").status.bytes, 6);
+        }
+    }
+    assert!(taken > 4000, "{taken} were taken");
+    for engine in [&mut a, &mut b] {
+        assert_eq!((engine.stats().duplicates, engine.stats().malformed), (0, 0));
+        assert!(engine.usage().unacknowledged < 64, "{:?}", engine.usage());
+    }
 }

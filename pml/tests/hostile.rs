@@ -94,8 +94,10 @@ fn frames() -> impl Strategy<Value = Hostile> {
     let header = header.boxed();
     let garbage = proptest::collection::vec(any::<u8>(), 0..64);
     let payload = prop_oneof![Just(0), 1..200usize, 4000..4200usize, Just(60_000)];
-    let numbered = (header.clone(), 0..6u32, 0..6u32).prop_map(|(mut header, number, ack)| {
-        header.extend_from_slice(Number::new(number, ack).as_bytes());
+    let numbered = (header.clone(), 0..6u32, 0..6u32, 0..4u8);
+    let numbered = numbered.prop_map(|(mut header, number, ack, form)| {
+        let number = Number::new(number, ack);
+        header.extend_from_slice(if form == 0 { number.brief() } else { number.as_bytes() });
         header
     });
     (prop_oneof![6 => header, 4 => numbered, 1 => garbage], payload)

@@ -6,7 +6,7 @@
 
 use super::comm::{Found, Parked};
 use super::engine::{Early, Engine};
-use super::link::Number;
+use super::link::Numbered;
 use super::peer::{Life, StreamIn, StreamTarget};
 use super::rendezvous::{Claim, Fragment};
 use super::slots::{Key, NIL};
@@ -453,7 +453,7 @@ impl Engine {
         rail: RailId,
         from: Peer,
         frame: Frame,
-        number: Option<Number>,
+        number: Option<Numbered>,
         confirm: bool,
         payload_len: usize,
     ) -> Landing {
@@ -469,8 +469,7 @@ impl Engine {
             Frame::Match(envelope) => {
                 let length = payload_len as u64;
                 let journal = self.peers.state(from).journal.as_ref();
-                let is_new = |number: Number| {
-                    let number = number.number();
+                let is_new = |Numbered { number, .. }| {
                     journal.is_none_or(|j| j.is_new(number) && j.half(number).is_none())
                 };
                 if !number.is_none_or(is_new) {
@@ -479,10 +478,12 @@ impl Engine {
                 let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
                     return Landing::Buffered;
                 };
-                if let Some(number) = number {
+                if let Some(Numbered { number, ack }) = number {
                     let key = self.recvs.key(slot);
-                    self.on_seen(from, number.ack());
-                    self.peers.state(from).journal().begin_half(number.number(), key, confirm);
+                    if let Some(ack) = ack {
+                        self.on_seen(from, ack);
+                    }
+                    self.peers.state(from).journal().begin_half(number, key, confirm);
                 }
                 slot
             }

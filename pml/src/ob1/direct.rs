@@ -5,16 +5,31 @@
 //! is no request, no queue and no state in between. Anything else is left where it is, for the general way. Never moves
 //! anything else on: callers see to that (blueprint, "Failure knowledge", and law 1).
 
+use super::link::unnumber_match;
+use super::peer::Peers;
 use super::slots::Key;
 use super::wire::{Envelope, Match, kinds};
 use super::{CommId, Ob1, ReqId, UNCHECKED};
-use ironweave_btl::Btl;
 use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::{Btl, Peer};
 use zerocopy::IntoBytes;
 
 /// Longest buffer of a receive without a request, in bytes. What is longer may come in several pieces, which land at once where a
 /// receive is posted: 4 KiB came 60 ns later when it was posted after a look in vain.
 const DIRECT_MAX: usize = 1024;
+
+/// Takes the expected message where it came over a rail that can be lost, in its turn: what it says that its sender has seen.
+#[inline(never)]
+fn take_numbered(
+    peers: &mut Peers,
+    from: Peer,
+    expected: &Match,
+    header: &[u8],
+    bytes: usize,
+) -> Option<Option<u32>> {
+    let (base, number) = unnumber_match(header)?;
+    if base != expected { None } else { peers.note_next(from, number, bytes) }
+}
 
 impl<B: Btl> Ob1<B> {
     /// Receives the next message of rank `source`, if it is here within `turns` looks, carries `tag`, fits, and nothing is out of the
@@ -44,10 +59,17 @@ impl<B: Btl> Ob1<B> {
         let seq = member.expected;
         let expected =
             Match::new(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
-        let mut received = 0;
-        let taken = rail.take_next(member.peer, turns, |header, payload| {
-            if header != expected.as_bytes() || payload.len() > into.len() {
+        let (mut received, mut news) = (0, None);
+        let (peer, peers) = (member.peer, &mut self.engine.peers);
+        let taken = rail.take_next(peer, turns, |header, payload| {
+            if payload.len() > into.len() {
                 return false;
+            }
+            if header != expected.as_bytes() {
+                match take_numbered(peers, peer, &expected, header, payload.len()) {
+                    Some(seen) => news = seen,
+                    None => return false,
+                }
             }
             into.write(0, payload);
             received = payload.len();
@@ -57,6 +79,9 @@ impl<B: Btl> Ob1<B> {
             return None;
         }
         member.expected = seq.wrapping_add(1);
+        if let Some(ack) = news {
+            self.engine.on_seen(peer, ack);
+        }
         Some(received)
     }
 

@@ -5,7 +5,7 @@
 
 use super::channel::ControlMessage;
 use super::comm::Comms;
-use super::link::unnumber;
+use super::link::{unnumber, unnumber_match};
 use super::peer::{Control, Life, PEERS_MAX, PeerState, Peers, RailCaps, RailState};
 use super::persistent::Persistent;
 use super::recv::Recv;
@@ -231,7 +231,21 @@ impl Engine {
     fn frame(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
         match wire::decode_match(header) {
             Some(envelope) => self.arrive_match(rail, from, &envelope, header, payload),
-            None => self.frame_other(rail, from, header, payload),
+            None => self.frame_numbered(rail, from, header, payload),
+        }
+    }
+
+    /// An eager message over a rail that can be lost, in its turn; or any other frame.
+    #[inline(never)]
+    fn frame_numbered(&mut self, rail: RailId, from: Peer, header: &[u8], payload: &[u8]) {
+        match unnumber_match(header) {
+            Some((base, number))
+                if base.flags & wire::CONFIRM == 0 && self.on_next(from, number, payload.len()) =>
+            {
+                let envelope = wire::envelope(base);
+                self.arrive_match(rail, from, &envelope, base.as_bytes(), payload);
+            }
+            _ => self.frame_other(rail, from, header, payload),
         }
     }
 

@@ -13,13 +13,13 @@
 //! receiver keeps numbers ahead of their turn, at most [`AHEAD_MAX`], and one frame in pieces.
 
 use super::engine::Engine;
-use super::link::{Link, LinkHeader, Number, Piece, SplitHeader};
-use super::peer::PeerState;
+use super::link::{Link, LinkHeader, Number, Numbered, Piece, SplitHeader};
+use super::peer::{PeerState, Peers};
 use super::ranges::{Added, Ranges};
 use super::send::{Confirm, Send, SendState};
 use super::slots::{Key, Slots};
 use super::unexpected::{Held, Pool};
-use super::wire::{Announce, CONFIRM, kinds};
+use super::wire::{Announce, CONFIRM, Match, kinds};
 use super::{Ob1, RailId};
 use ironweave_btl::{Btl, Header, Peer, Refused, RemoteKey};
 use smallvec::SmallVec;
@@ -39,6 +39,9 @@ const AHEAD_MAX: usize = 1 << 16;
 /// After so many frames, or bytes, the other side is told.
 const TELL_FRAMES: u32 = 32;
 const TELL_BYTES: usize = 128 << 10;
+/// Fewer than these, and it need not be told with the next message either, which is four bytes shorter without.
+const BRIEF_FRAMES: u32 = 8;
+const BRIEF_BYTES: usize = 16 << 10;
 
 /// Where a frame's payload is, should it go out again.
 pub(super) enum Matter {
@@ -153,11 +156,32 @@ impl Journal {
 
     /// The frame just sent with `number` is kept.
     pub fn keep(&mut self, header: &[u8], matter: Matter) {
-        debug_assert_eq!(self.out, self.kept.len(), "new frames go out after old ones");
         self.bytes += matter.copy().map_or(0, |held| held.as_slice().len());
-        self.kept.push_back(Kept { header: Header::new(header), matter });
-        self.out += 1;
+        self.keep_kept(Kept { header: Header::new(header), matter });
         self.was_told();
+    }
+
+    /// The message just sent is kept; with `brief` its frame did not say what has arrived here.
+    #[inline]
+    pub fn keep_message(&mut self, header: &Match, held: Held, len: usize, brief: bool) {
+        self.bytes += len;
+        self.keep_kept(Kept { header: Header::new(header.as_bytes()), matter: Matter::Copy(held) });
+        if !brief {
+            self.was_told();
+        }
+    }
+
+    #[inline]
+    fn keep_kept(&mut self, kept: Kept) {
+        debug_assert_eq!(self.out, self.kept.len(), "new frames go out after old ones");
+        self.kept.push_back(kept);
+        self.out += 1;
+    }
+
+    /// Whether the next message need not say what has arrived here.
+    #[inline]
+    pub fn is_brief(&self) -> bool {
+        !self.tell && self.owed.0 < BRIEF_FRAMES && self.owed.1 < BRIEF_BYTES
     }
 
     fn was_told(&mut self) {
@@ -238,6 +262,17 @@ impl Journal {
         Seen::New
     }
 
+    /// Takes note of the next number, where nothing came before its turn or began to land. `false`: nothing was done.
+    #[inline]
+    fn admit_next(&mut self, number: u32) -> bool {
+        let usual = number == self.next && self.ahead.is_empty() && self.halves.is_empty();
+        if usual {
+            self.next = self.next.wrapping_add(1);
+        }
+        usual
+    }
+
+    #[inline]
     fn owe(&mut self, bytes: usize, soon: bool) {
         self.owed.0 += 1;
         self.owed.1 += bytes;
@@ -307,6 +342,29 @@ impl PeerState {
     }
 }
 
+impl Peers {
+    /// Takes note of an eager message that comes in its turn: what its sender says, if that is news, of what it has seen
+    /// ([`Engine::on_seen`]). `None`: it is not that simple, and nothing was done.
+    #[inline]
+    pub fn note_next(
+        &mut self,
+        from: Peer,
+        Numbered { number, ack }: Numbered,
+        bytes: usize,
+    ) -> Option<Option<u32>> {
+        let journal = self.get_mut(from)?.journal.as_deref_mut()?;
+        if !journal.admit_next(number) {
+            return None;
+        }
+        journal.owe(bytes, false);
+        let news = ack.filter(|&ack| ack != journal.first);
+        if journal.tell {
+            self.wake(from);
+        }
+        Some(news)
+    }
+}
+
 impl Engine {
     /// What the other side has seen of ours.
     pub fn on_seen(&mut self, from: Peer, ack: u32) {
@@ -341,14 +399,16 @@ impl Engine {
     pub fn on_numbered(
         &mut self,
         from: Peer,
-        number: Number,
+        Numbered { number, ack }: Numbered,
         header: &[u8],
         payload: &[u8],
     ) -> bool {
-        self.on_seen(from, number.ack());
+        if let Some(ack) = ack {
+            self.on_seen(from, ack);
+        }
         let journal = self.peers.state(from).journal();
-        let half = journal.half(number.number());
-        match journal.admit(number.number()) {
+        let half = journal.half(number);
+        match journal.admit(number) {
             Seen::New => {}
             Seen::Again => {
                 self.stats.duplicates += 1;
@@ -365,7 +425,7 @@ impl Engine {
         journal.owe(payload.len(), header[0] == kinds::MATCH && header[1] & CONFIRM != 0);
         let tell = journal.tell;
         if half.is_some() {
-            journal.end_half(number.number());
+            journal.end_half(number);
         }
         if tell {
             self.peers.wake(from);
@@ -378,6 +438,16 @@ impl Engine {
             self.settle_recv(key.slot);
         }
         false
+    }
+
+    /// The short cut of `on_numbered` for an eager message that comes in its turn. `false`: nothing was done.
+    #[inline]
+    pub fn on_next(&mut self, from: Peer, number: Numbered, bytes: usize) -> bool {
+        let next = self.peers.note_next(from, number, bytes);
+        if let Some(Some(ack)) = next {
+            self.on_seen(from, ack);
+        }
+        next.is_some()
     }
 
     /// A message has landed in full.
@@ -407,9 +477,7 @@ impl Engine {
             return self.malformed(from, "pieces of no frame");
         };
         match super::link::unnumber(header) {
-            (base, Some(number))
-                if number.number() == piece.number && base.len() < header.len() =>
-            {
+            (base, Some(number)) if number.number == piece.number && base.len() < header.len() => {
                 self.frame_other(rail, from, header, payload);
             }
             _ => self.malformed(from, "pieces of no frame"),

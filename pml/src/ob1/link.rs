@@ -4,7 +4,8 @@
 //! ```text
 //!  number    a MATCH, RNDV, RGET, ACK, PUT, FIN, NACK, restart or LINK header that went over a rail that can be lost ends with
 //!            |   0      4      8
-//!            | number | ack  |    the frame's number in its direction; the last number before which all have arrived here
+//!            | number | ack  |    the frame's number in its direction; the last number before which all have arrived here. A MATCH
+//!            |                    may leave the ack out
 //!
 //!            0      1      2        4                   8              12             16
 //!  LINK      | kind | what |  rail  |       id         |     mine      |     yours    |   16 bytes
@@ -18,7 +19,7 @@
 //!            |  a frame too long for the rail, sent again in pieces: length of its header (one byte), header, payload
 //! ```
 
-use super::wire::{Malformed, STREAM_MAX, VERSION, kinds};
+use super::wire::{Malformed, Match, STREAM_MAX, VERSION, kinds};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -49,16 +50,29 @@ impl Number {
         Number { number: U32::new(number), ack: U32::new(ack) }
     }
 
-    /// The frame's number.
+    /// The end without the ack.
     #[must_use]
-    pub const fn number(&self) -> u32 {
-        self.number.get()
+    pub fn brief(&self) -> &[u8] {
+        self.number.as_bytes()
     }
+}
 
-    /// What has arrived.
-    #[must_use]
-    pub const fn ack(&self) -> u32 {
-        self.ack.get()
+/// What the end of a numbered header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbered {
+    /// The frame's number.
+    pub number: u32,
+    /// The last number before which all have arrived at its sender, if it says so.
+    pub ack: Option<u32>,
+}
+
+impl Numbered {
+    /// Reads what [`Number`] wrote.
+    #[inline]
+    fn read(end: &[u8]) -> Option<Self> {
+        let (number, rest) = U32::ref_from_prefix(end).ok()?;
+        let ack = if rest.is_empty() { None } else { Some(U32::ref_from_bytes(rest).ok()?.get()) };
+        Some(Numbered { number: number.get(), ack })
     }
 }
 
@@ -184,9 +198,17 @@ impl SplitHeader {
     }
 }
 
+/// Splits a numbered MATCH, the header that comes most often.
+#[inline]
+pub(super) fn unnumber_match(header: &[u8]) -> Option<(&Match, Numbered)> {
+    let (base, end) = Match::ref_from_prefix(header).ok()?;
+    let number = Numbered::read(end)?;
+    (base.kind == kinds::MATCH).then_some((base, number))
+}
+
 /// Splits the number off a header that has one.
 #[must_use]
-pub fn unnumber(header: &[u8]) -> (&[u8], Option<Number>) {
+pub fn unnumber(header: &[u8]) -> (&[u8], Option<Numbered>) {
     let base = match header.first() {
         Some(&(kinds::MATCH | kinds::NACK | LINK)) => 16,
         Some(&(kinds::RNDV | kinds::RGET | kinds::FIN)) => 32,
@@ -195,9 +217,11 @@ pub fn unnumber(header: &[u8]) -> (&[u8], Option<Number>) {
         _ => return (header, None),
     };
     match header.split_at_checked(base) {
-        Some((base, number)) => match Number::read_from_bytes(number) {
-            Ok(number) => (base, Some(number)),
-            Err(_) => (header, None),
+        Some((base, end)) => match Numbered::read(end) {
+            Some(number) if number.ack.is_some() || header[0] == kinds::MATCH => {
+                (base, Some(number))
+            }
+            _ => (header, None),
         },
         None => (header, None),
     }
@@ -205,8 +229,25 @@ pub fn unnumber(header: &[u8]) -> (&[u8], Option<Number>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{Frame, decode};
+    use super::super::wire::{Envelope, Frame, decode};
     use super::*;
+
+    #[test]
+    fn a_match_may_leave_the_ack_out() {
+        let envelope = Envelope { cid: 1, epoch: 2, seq: 3, source: 4, tag: 5, ready: false };
+        let base = Match::new(kinds::MATCH, envelope);
+        let full = [base.as_bytes(), Number::new(7, 9).as_bytes()].concat();
+        let brief = [base.as_bytes(), Number::new(7, 9).brief()].concat();
+        for (header, ack) in [(&full, Some(9)), (&brief, None)] {
+            let number = Numbered { number: 7, ack };
+            assert_eq!(unnumber(header), (base.as_bytes(), Some(number)));
+            assert_eq!(unnumber_match(header), Some((&base, number)));
+        }
+        for len in [0, 15, 16, 17, 19, 21, 23] {
+            assert_eq!(unnumber_match(&full[..len]), None, "{len} bytes");
+            assert_eq!(unnumber(&full[..len]).1, None, "{len} bytes");
+        }
+    }
 
     #[test]
     fn what_is_made_is_read() {
@@ -223,8 +264,10 @@ mod tests {
             let mut numbered = header.as_bytes().to_vec();
             numbered.extend_from_slice(Number::new(5, 6).as_bytes());
             let (base, number) = unnumber(&numbered);
-            assert_eq!((base, number), (header.as_bytes(), Some(Number::new(5, 6))));
+            let right = Numbered { number: 5, ack: Some(6) };
+            assert_eq!((base, number), (header.as_bytes(), Some(right)));
             assert!(decode(&numbered, 0).is_err());
+            assert_eq!(unnumber(&numbered[..20]), (&numbered[..20], None), "an ack is missing");
         }
         let piece = Piece { number: 1, offset: 10, total: 20 };
         assert_eq!(decode(SplitHeader::new(piece).as_bytes(), 10), Ok(Frame::Split(piece)));

@@ -7,9 +7,10 @@
 use super::RailId;
 use super::channel::Channel;
 use super::journal::Journal;
-use super::link::NO_RAIL;
+use super::link::{NO_RAIL, Number};
 use super::room::Room;
 use super::slots::Key;
+use super::wire::Match;
 use ironweave_btl::{Address, Caps, Fault, Header, Peer, RemoteKey};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -159,10 +160,12 @@ pub(super) struct Fast {
     /// Messages shorter than this go by `send_bcopy`; 0 when questions are to be asked.
     pub below: u32,
     pub rail: RailId,
+    /// They are kept until they have arrived.
+    pub kept: bool,
 }
 
 impl Fast {
-    const NONE: Fast = Fast { short_below: 0, below: 0, rail: RailId(0) };
+    const NONE: Fast = Fast { short_below: 0, below: 0, rail: RailId(0), kept: false };
 }
 
 /// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
@@ -279,16 +282,16 @@ impl PeerState {
                 journal.rewind();
             }
         }
-        // Over a rail that can be lost, frames are kept, which takes the other way.
-        let keeps = self.lane.is_some_and(|lane| !caps[usize::from(lane.0)].lossless);
-        let waits = keeps || self.room.announce || !self.pending.is_empty() || self.has_control();
+        let waits = self.room.announce || !self.pending.is_empty() || self.has_control();
         if let (Some(rail), Life::Alive, false) = (self.lane, self.life, waits) {
             let caps = &caps[usize::from(rail.0)];
             let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };
             let below = caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1;
-            let short_below = (caps.max_short + 1).saturating_sub(16).min(below);
+            let kept = !caps.lossless;
+            let header = size_of::<Match>() + if kept { size_of::<Number>() } else { 0 };
+            let short_below = (caps.max_short + 1).saturating_sub(header).min(below);
             let clamp = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
-            return Fast { short_below: clamp(short_below), below: clamp(below), rail };
+            return Fast { short_below: clamp(short_below), below: clamp(below), rail, kept };
         }
         Fast::NONE
     }

@@ -1,20 +1,57 @@
 //! Sends begin: the small path without a request, and the general one.
 
-use super::journal::{Matter, numbered};
-use super::peer::{Life, ZCOPY_MIN};
+use super::link::Number;
+use super::peer::{Fast, Life, PeerState};
 use super::recv::verdict_error;
 use super::send::{Send, SendState};
 use super::slots::NIL;
+use super::unexpected::Pool;
 use super::wire::{Envelope, Match, kinds};
 use super::{CommId, Mode, Ob1, Payload, PmlError, ReqId, Started, UNCHECKED};
-use ironweave_btl::Btl;
 use ironweave_btl::copy::pack;
+use ironweave_btl::{Btl, Peer};
 use zerocopy::IntoBytes;
+
+/// Sends a message over a rail that can be lost: a copy is kept until it has arrived. Whether it is out.
+#[inline(never)]
+fn send_kept<B: Btl>(
+    btl: &mut B,
+    state: &mut PeerState,
+    pool: &mut Pool,
+    fast: Fast,
+    peer: Peer,
+    base: &Match,
+    data: &[u8],
+) -> bool {
+    const BASE: usize = size_of::<Match>();
+    let quiet = state.outbox.is_empty();
+    let journal = state.journal();
+    if !quiet || !journal.is_ready() {
+        return false;
+    }
+    let (number, brief) = (journal.number(), journal.is_brief());
+    let mut header = [0; BASE + size_of::<Number>()];
+    header[..BASE].copy_from_slice(base.as_bytes());
+    header[BASE..].copy_from_slice(number.as_bytes());
+    let header = &header[..if brief { BASE + number.brief().len() } else { header.len() }];
+    let sent = if data.len() < fast.short_below as usize {
+        btl.send_short(peer, header, data)
+    } else {
+        btl.send_bcopy(peer, header, data.len(), |offset, piece| {
+            pack(piece, &data[offset..offset + piece.len()]);
+        })
+    };
+    if sent.is_err() {
+        return false;
+    }
+    journal.keep_message(base, pool.hold(data, data.len()), data.len(), brief);
+    true
+}
 
 impl<B: Btl> Ob1<B> {
     /// Sends an eager message of one frame in standard mode, straight out of `data`, if that can be done now: `Ok(true)` when it is out
     /// and `data` can be used again. `Ok(false)`: nothing was done; use [`send`](Ob1::send), which also tells what is wrong.
-    /// No allocation, no lock, no request.
+    /// No lock, no request; no allocation but by pools that grow.
     ///
     /// # Errors
     /// [`PmlError::InvalidComm`], [`PmlError::InvalidRank`].
@@ -41,6 +78,13 @@ impl<B: Btl> Ob1<B> {
         let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
         let header = Match::new(kinds::MATCH, envelope);
         let btl = &mut self.rails[usize::from(fast.rail.0)];
+        if fast.kept {
+            let Some(state) = self.engine.peers.get_mut(member.peer) else { return Ok(false) };
+            let sent =
+                send_kept(btl, state, &mut self.engine.pool, fast, member.peer, &header, data);
+            member.next_seq = member.next_seq.wrapping_add(sent.into());
+            return Ok(sent);
+        }
         let sent = if data.len() < fast.short_below as usize {
             btl.send_short(member.peer, header.as_bytes(), data)
         } else {
@@ -81,50 +125,6 @@ impl<B: Btl> Ob1<B> {
         self.send_general(comm, mode, data, dest, tag)
     }
 
-    /// As `send_inline`, over a rail that can be lost: the bytes are kept until they have arrived.
-    fn send_kept(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
-        let Ok(there) = self.engine.comms.get_mut(comm) else { return false };
-        let (cid, epoch, source) = (there.cid, there.epoch, there.rank);
-        let interrupted = there.interruption.any();
-        let Some(member) = there.members.get_mut(dest as usize) else { return false };
-        let peer = member.peer;
-        let Some(state) = self.engine.peers.get_mut(peer) else { return false };
-        let (Life::Alive, Some(lane)) = (state.life, state.lane) else { return false };
-        let caps = &self.engine.caps[usize::from(lane.0)];
-        let below = if caps.max_zcopy > 0 { ZCOPY_MIN } else { usize::MAX };
-        if caps.lossless
-            || interrupted
-            || data.len() > caps.max_bcopy.min(caps.eager_limit)
-            || data.len() >= below
-            || !state.pending.is_empty()
-            || !state.outbox.is_empty()
-            || state.has_control()
-            || state.room.announce
-            || !state.journal().is_ready()
-        {
-            return false;
-        }
-        let seq = member.next_seq as u16;
-        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
-        let base = Match::new(kinds::MATCH, envelope);
-        let header = numbered(base.as_bytes(), state.journal().number());
-        let btl = &mut self.rails[usize::from(lane.0)];
-        let sent = if header.as_bytes().len() + data.len() <= caps.max_short {
-            btl.send_short(peer, header.as_bytes(), data)
-        } else {
-            btl.send_bcopy(peer, header.as_bytes(), data.len(), |offset, piece| {
-                piece.copy_from_slice(&data[offset..offset + piece.len()]);
-            })
-        };
-        if sent.is_err() {
-            return false;
-        }
-        let held = self.engine.pool.hold(data, data.len());
-        state.journal().keep(base.as_bytes(), Matter::Copy(held));
-        member.next_seq = member.next_seq.wrapping_add(1);
-        true
-    }
-
     fn send_general(
         &mut self,
         comm: CommId,
@@ -133,12 +133,6 @@ impl<B: Btl> Ob1<B> {
         dest: u32,
         tag: i32,
     ) -> Result<Started, PmlError> {
-        if mode == Mode::Standard
-            && let Some(bytes) = data.as_slice()
-            && self.send_kept(comm, bytes, dest, tag)
-        {
-            return Ok(Started::Done);
-        }
         let engine = &mut self.engine;
         let there = engine.comms.get_mut(comm)?;
         if let Some(error) = there.interruption.error(tag) {

@@ -454,7 +454,7 @@ pub fn decode_match(header: &[u8]) -> Option<Envelope> {
 }
 
 #[inline(always)]
-fn envelope(header: &Match) -> Envelope {
+pub(super) fn envelope(header: &Match) -> Envelope {
     Envelope {
         cid: header.cid.get(),
         epoch: header.epoch.get(),

@@ -26,16 +26,16 @@ pub struct Pipe {
 }
 
 /// Both ends, of processes 0 and 1.
-pub fn pair() -> (Pipe, Pipe) {
+pub fn pair(lossless: bool) -> (Pipe, Pipe) {
     let (a, b) = (Bytes::default(), Bytes::default());
-    (Pipe::new(0, a.clone(), b.clone()), Pipe::new(1, b, a))
+    (Pipe::new(0, a.clone(), b.clone(), lossless), Pipe::new(1, b, a, lossless))
 }
 
 /// Bytes that may wait.
 const ROOM: usize = 64 << 10;
 
 impl Pipe {
-    fn new(me: u32, out: Bytes, input: Bytes) -> Self {
+    fn new(me: u32, out: Bytes, input: Bytes, lossless: bool) -> Self {
         out.borrow_mut().reserve(2 * ROOM);
         let caps = Caps {
             name: "pipe",
@@ -48,7 +48,7 @@ impl Pipe {
             put: false,
             get: false,
             ordered: true,
-            lossless: true,
+            lossless,
             latency_ns: 1,
             bandwidth_mbs: 50_000,
             exclusivity: 1,
@@ -144,6 +144,23 @@ impl Btl for Pipe {
         reports
     }
 
+    fn take_next<F>(&mut self, _: Peer, _: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        let mut input = self.input.borrow_mut();
+        let Some((word, after)) = input.split_first_chunk() else { return false };
+        let word = u64::from_le_bytes(*word) as usize;
+        let (header, after) = after.split_at(word >> 32);
+        let payload = &after[..word & 0xffff_ffff];
+        let len = size_of::<u64>() + header.len() + payload.len();
+        let taken = take(header, payload);
+        if taken {
+            input.drain(..len);
+        }
+        taken
+    }
+
     fn invalidate<S: Sink>(&mut self, peer: Peer, _: Residue, sink: &mut S) {
         if peer == self.other && self.state != EndpointState::Closed {
             self.state = EndpointState::Closed;
@@ -170,7 +187,12 @@ use ironweave_pml::ob1::{CommId, CommSpec, Config, Ob1};
 
 /// Two connected engines and their communicator.
 pub fn engines() -> [(Ob1<Pipe>, CommId); 2] {
-    let (a, b) = pair();
+    engines_over(true)
+}
+
+/// The same, over a transport that can be lost, or cannot.
+pub fn engines_over(lossless: bool) -> [(Ob1<Pipe>, CommId); 2] {
+    let (a, b) = pair(lossless);
     let mut engines = [(0, a), (1, b)].map(|(rank, pipe)| {
         let mut engine = Ob1::new(Config::new(Peer(rank)));
         let address = pipe.address();
@@ -180,8 +202,10 @@ pub fn engines() -> [(Ob1<Pipe>, CommId); 2] {
         let comm = engine.add_comm(CommSpec::intra(0, 0, rank, group)).expect("the first");
         (engine, comm)
     });
-    for (engine, _) in &mut engines {
-        engine.progress();
+    for _ in 0..2 {
+        for (engine, _) in &mut engines {
+            engine.progress();
+        }
     }
     engines
 }
