@@ -13,14 +13,18 @@ use crate::greet::random;
 use crate::reach::{Lent, OPENER_MAX, Reach};
 use crate::tasks::Tasks;
 use crate::verdict::{Verdict, judge};
-use crate::wire::{EP_ADDRESS_MAX, Greeter, JobKey, Kind, LEAD_MAX, PEERS_MAX, PREFIX, word};
+use crate::wire::{
+    EP_ADDRESS_MAX, Greeter, JobKey, Kind, LEAD_MAX, PEERS_MAX, PREFIX, split, word,
+};
+use ironweave_btl::copy::pack;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Token,
 };
 use ironweave_ffi_uct::{
-    Attributes, DeviceKind, EpId, IfaceId, MESSAGE_MIN, Port, Resource, Status, Uct as Library,
+    Attributes, DeviceKind, EpId, IfaceId, Look, MESSAGE_MIN, Port, Resource, Status,
+    Uct as Library,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +33,8 @@ use std::time::{Duration, Instant};
 const MAX_SHORT: usize = 1024;
 /// Longest frame that is put together on the stack, in bytes.
 const INLINE: usize = 256;
+/// The same, in so little of it that clearing it costs nothing.
+const LINE: usize = 64;
 /// Bytes that the loop-back transport may hold for us.
 const UNREAD_MAX: usize = 1 << 20;
 /// Longest payload of a frame where UCX counts a message's length in 16 bits, in bytes.
@@ -320,10 +326,14 @@ impl Btl for Uct {
         let word = word(Kind::Data, header.len(), theirs);
         let write = |bytes: &mut [u8]| {
             let (head, tail) = bytes.split_at_mut(header.len());
-            head.copy_from_slice(header);
-            tail.copy_from_slice(payload);
+            pack(head, header);
+            pack(tail, payload);
         };
-        let sent = if inner <= INLINE && PREFIX + inner <= self.short {
+        let sent = if inner <= LINE && PREFIX + inner <= self.short {
+            let mut bytes = [0; LINE];
+            write(&mut bytes[..inner]);
+            port.send_short(line, word.to_le(), &bytes[..inner])
+        } else if inner <= INLINE && PREFIX + inner <= self.short {
             let mut bytes = [0; INLINE];
             write(&mut bytes[..inner]);
             port.send_short(line, word.to_le(), &bytes[..inner])
@@ -414,6 +424,40 @@ impl Btl for Uct {
             self.chores(sink);
         }
         self.core.reports - before
+    }
+
+    #[inline]
+    fn take_next<F>(&mut self, peer: Peer, turns: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        let (Some(port), Some(ep)) = (self.port.as_mut(), self.core.endpoint(peer)) else {
+            return false;
+        };
+        if ep.phase != Phase::Up {
+            return false;
+        }
+        let (line, life, counters) = (ep.lines.main, ep.token, &self.core.counters);
+        let mut take = Some(take);
+        let mut show = |message: &[u8]| match split(message) {
+            Some((token, Kind::Data, header, payload)) if token == life => {
+                let taken = take.take().is_some_and(|take| take(header, payload));
+                if taken {
+                    counters.frames_received.add(1);
+                    counters.bytes_received.add(payload.len() as u64);
+                }
+                taken
+            }
+            _ => false,
+        };
+        let mut left = turns;
+        loop {
+            self.ticks = self.ticks.saturating_add(1);
+            match port.look(line, &mut show) {
+                Look::Empty if left > 0 => left -= 1,
+                look => return look == Look::Taken,
+            }
+        }
     }
 
     fn arm(&mut self) -> Armed {

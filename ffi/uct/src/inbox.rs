@@ -50,11 +50,23 @@ type Hook<'a> = dyn FnMut(&[u8]) + 'a;
 #[derive(Default)]
 pub(crate) struct Inbox {
     hook: Cell<Option<*mut Hook<'static>>>,
-    /// Messages that came while nobody polled: the loop-back transport delivers while it sends.
+    /// Messages that came while nobody polled (the loop-back transport delivers while it sends), or that came when another one was
+    /// looked for.
     early: RefCell<VecDeque<Box<[u8]>>>,
     early_bytes: Cell<usize>,
     pub notes: RefCell<Vec<Note>>,
     panic: Cell<Option<Box<dyn Any + Send>>>,
+}
+
+/// What came of a look for one message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Nothing is here.
+    Empty,
+    /// It was taken.
+    Taken,
+    /// Something else is here, for [`Port::poll`](crate::Port::poll).
+    Left,
 }
 
 impl Inbox {
@@ -63,6 +75,50 @@ impl Inbox {
         while let Some(message) = self.next_early() {
             f(&message);
         }
+        self.hooked(f, progress)
+    }
+
+    /// Shows `take` the next message, which `progress` may bring; what it does not take, and all that comes after, is kept
+    /// for `during`.
+    pub fn first(&self, mut take: impl FnMut(&[u8]) -> bool, progress: impl FnOnce()) -> Look {
+        if self.early_bytes.get() > 0 {
+            return self.first_early(take);
+        }
+        let mut look = Look::Empty;
+        let mut show = |message: &[u8]| {
+            if look == Look::Empty && take(message) {
+                look = Look::Taken;
+                return;
+            }
+            if look == Look::Empty {
+                look = Look::Left;
+            }
+            self.keep(message);
+        };
+        self.hooked(&mut show, progress);
+        look
+    }
+
+    #[cold]
+    fn first_early(&self, mut take: impl FnMut(&[u8]) -> bool) -> Look {
+        let Some(message) = self.next_early() else { return Look::Left };
+        if take(&message) {
+            return Look::Taken;
+        }
+        self.early_bytes.set(self.early_bytes.get() + message.len());
+        self.early.borrow_mut().push_front(message);
+        Look::Left
+    }
+
+    /// Keeps a message until somebody polls.
+    #[cold]
+    fn keep(&self, message: &[u8]) {
+        self.early_bytes.set(self.early_bytes.get() + message.len());
+        self.early.borrow_mut().push_back(message.into());
+    }
+
+    /// Runs `progress` with messages going to `f`.
+    fn hooked<R>(&self, f: &mut Hook<'_>, progress: impl FnOnce() -> R) -> R {
         struct Unhook<'a>(&'a Inbox);
         impl Drop for Unhook<'_> {
             fn drop(&mut self) {
@@ -122,10 +178,7 @@ pub(crate) unsafe extern "C" fn arrived(
     match inbox.hook.get() {
         // SAFETY: `during` has lent it until it takes it out; no message arrives within the hook, which cannot poll.
         Some(hook) => inbox.guard((), || unsafe { (*hook)(message) }),
-        None => {
-            inbox.early_bytes.set(inbox.early_bytes.get() + len);
-            inbox.early.borrow_mut().push_back(message.into());
-        }
+        None => inbox.keep(message),
     }
     Status::OK
 }
@@ -190,6 +243,28 @@ pub(crate) unsafe extern "C" fn done(completion: *mut raw::Completion) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_takes_one_message_and_leaves_the_others_in_order() {
+        let inbox = Inbox::default();
+        let arg = (&raw const inbox).cast_mut().cast::<c_void>();
+        let tell = |byte: u8| {
+            let mut message = [byte; 3];
+            // SAFETY: the inbox and the message are alive.
+            assert_eq!(unsafe { arrived(arg, message.as_mut_ptr().cast(), 3, 0) }, Status::OK);
+        };
+        assert_eq!(inbox.first(|_| true, || ()), Look::Empty);
+        let is = |wanted: u8| move |message: &[u8]| message == [wanted; 3];
+        assert_eq!(inbox.first(is(1), || (1..=3).for_each(tell)), Look::Taken);
+        assert_eq!(inbox.first(is(3), || unreachable!("something is here")), Look::Left);
+        assert_eq!(inbox.first(is(2), || unreachable!("something is here")), Look::Taken);
+        assert_eq!((inbox.early_bytes(), inbox.is_quiet()), (3, false));
+        let mut seen = Vec::new();
+        inbox.during(&mut |message: &[u8]| seen.push(message[0]), || tell(4));
+        assert_eq!(inbox.first(is(6), || [5, 6].into_iter().for_each(tell)), Look::Left);
+        inbox.during(&mut |message: &[u8]| seen.push(message[0]), || tell(7));
+        assert_eq!(seen, [3, 4, 5, 6, 7]);
+    }
 
     #[test]
     fn messages_that_came_early_are_first_and_panics_come_out() {

@@ -1,7 +1,7 @@
 //! Progress, what happened meanwhile, and what to sleep on.
 
-use super::{IfaceId, Port};
-use crate::inbox::{Event, Note};
+use super::{EpId, IfaceId, Port};
+use crate::inbox::{Event, Look, Note};
 use crate::raw;
 use crate::sleep::Bed;
 use crate::status::Status;
@@ -44,6 +44,18 @@ impl Port {
                 }
             }
             count
+        })
+    }
+
+    /// Looks once for a message where an endpoint's peer writes to, and shows the first to `take`, which answers whether it
+    /// takes it. Whatever else is there is for [`Port::poll`]. Nothing else is told.
+    #[inline]
+    pub fn look(&mut self, id: EpId, take: impl FnMut(&[u8]) -> bool) -> Look {
+        let Some(ep) = self.endpoint(id) else { return Look::Left };
+        let raw = ep.queue.unwrap_or(self.ifaces[ep.iface].raw);
+        // SAFETY: a live interface.
+        self.inbox.first(take, || unsafe {
+            ((*raw).ops.iface_progress)(raw);
         })
     }
 
