@@ -109,10 +109,13 @@ impl Uct {
         for (index, seat) in self.core.seats.iter().enumerate() {
             let Some(ep) = &seat.ep else { continue };
             let own = index == self.core.who.me as usize;
-            if own {
-                continue;
-            }
-            let line = if ep.joined { ep.lines.main } else { ep.lines.for_letters() };
+            // Before the welcome is there nobody may answer on the other's main line yet.
+            let line = match ep.phase {
+                _ if own => continue,
+                Phase::Up => ep.lines.main,
+                Phase::Dialing | Phase::Answering => ep.lines.for_letters(),
+                Phase::Ending(_) => continue,
+            };
             if let Err(status) = port.check(line)
                 && let Verdict::Rail(cause) = judge(status)
             {
@@ -128,6 +131,9 @@ impl Uct {
         for life in std::mem::take(&mut self.core.watched) {
             let waits = self.core.controls.iter().any(|control| control.life == life);
             let Some((peer, ep)) = self.core.live(life) else { continue };
+            if let Phase::Ending(_) = ep.phase {
+                continue; // it has its own
+            }
             let again = ep.phase == Phase::Dialing && !waits && now - ep.greeted >= GREET_AGAIN;
             if again {
                 ep.greeted = now;

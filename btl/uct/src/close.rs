@@ -1,6 +1,7 @@
 //! How lives end: everything of them comes back, then `closed`, once; the other side is told if it can be.
 
 use crate::core::{End, Parting};
+use crate::endpoint::Phase;
 use crate::rail::Uct;
 use crate::wire::{Kind, word};
 use ironweave_btl::{Cause, Fault, Peer, Sink};
@@ -13,26 +14,34 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(10);
 impl Uct {
     /// Ends a life. Nothing when there is none.
     ///
-    /// What the library has of the user's is taken out of its hands first ([`Uct::fence`]); all else is its own copy, so the
-    /// endpoint is fenced by being out of its seat. Its lines stay open until what was sent is out, since a stream that is
+    /// What the library has of the user's is taken out of its hands first ([`Uct::fence`]), if need be in later calls; all else is
+    /// its own copy, so the endpoint is fenced by being out of its seat. Its lines stay open until what was sent is out, since a stream that is
     /// cut in the middle of a message would take the other direction with it.
     #[cold]
     pub(crate) fn end<S: Sink>(&mut self, peer: Peer, end: End, sink: &mut S) {
         let Some(seat) = self.core.seats.get_mut(peer.index()) else { return };
         let Some(mut ep) = seat.ep.take() else { return };
         seat.over = seat.heard; // a greeting that comes again begins nothing
-        let useful = self.fence(ep.token, ep.lines.main, ep.lines.reach);
+        let before = self.core.controls.len();
+        self.core.controls.retain(|control| control.life != ep.token);
+        let purged = before - self.core.controls.len();
+        self.core.counters.purged.add(purged as u64);
+        let since = if let Phase::Ending(since) = ep.phase { Some(since) } else { None };
+        let Some(useful) = self.fence(ep.token, (ep.lines.main, ep.lines.reach), since) else {
+            ep.phase = Phase::Ending(since.unwrap_or_else(Instant::now));
+            if self.core.ending.iter().all(|(life, _)| *life != ep.token) {
+                self.core.ending.push((ep.token, end));
+            }
+            self.core.seat(peer).ep = Some(ep);
+            return;
+        };
         let reach = ep.lines.reach.take();
         if let Some(port) = self.port.as_mut() {
             let cut = (!useful).then_some(ep.lines.main);
             reach.into_iter().chain(cut).for_each(|line| port.close(line));
         }
         let (moves, sends) = self.tasks.cancel(ep.token, self.port.as_mut());
-        let before = self.core.controls.len();
         let mut words = VecDeque::new();
-        self.core.controls.retain(|control| control.life != ep.token);
-        let purged = before - self.core.controls.len();
-        self.core.counters.purged.add(purged as u64);
         let line = if ep.joined && useful { ep.lines.main } else { ep.lines.for_letters() };
         let mut say =
             |kind| words.push_back((line, word(kind, 0, ep.theirs).to_le_bytes().to_vec()));

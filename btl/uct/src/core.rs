@@ -176,7 +176,8 @@ impl Core {
             }
             return;
         }
-        let Some((peer, ep)) = self.live(token) else {
+        let live = self.live(token).filter(|(_, ep)| !matches!(ep.phase, Phase::Ending(_)));
+        let Some((peer, ep)) = live else {
             self.counters.rejected.add(1); // of a life that is over, or of a stranger
             return;
         };
@@ -220,6 +221,7 @@ impl Core {
         let decoded = Greeting::decode(kind, body, &self.key);
         let who = self.who;
         let ep = self.endpoint(peer).filter(|ep| ep.token == token);
+        let ep = ep.filter(|ep| !matches!(ep.phase, Phase::Ending(_)));
         let right = decoded.filter(|(greeting, _, _)| {
             ep.is_some_and(|ep| {
                 greeting.from.get() == peer.0

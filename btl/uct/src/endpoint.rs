@@ -18,6 +18,8 @@ pub(crate) enum Phase {
     Answering,
     /// Both tokens are proved.
     Up,
+    /// It is over since then, and waits for the library to let go of what its operations reach.
+    Ending(Instant),
 }
 
 /// How a good-bye stands.
@@ -95,6 +97,7 @@ impl Endpoint {
             (false, _) => EndpointState::Closed,
             (true, Phase::Up) => EndpointState::Up,
             (true, Phase::Dialing | Phase::Answering) => EndpointState::Connecting,
+            (true, Phase::Ending(_)) => EndpointState::Failing,
         }
     }
 }

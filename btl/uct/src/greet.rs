@@ -147,9 +147,22 @@ impl Uct {
             self.core.counters.rejected.add(1); // said long ago, and repeated by somebody
             return;
         }
+        let (excluded, known) = (seat.excluded, seat.ep.as_deref().map(|ep| (ep.phase, ep.theirs)));
+        let other = known.is_some_and(|(phase, theirs)| {
+            theirs != token && !(phase == Phase::Dialing && theirs == 0)
+        });
+        if other && !excluded {
+            // It would not greet if it were still there: its end of our life is over.
+            let fault = Fault::rail(peer, Cause::Disconnected);
+            self.end(peer, End::Fault(fault), sink);
+        }
+        let seat = self.core.seat(peer);
+        if seat.ep.as_deref().is_some_and(|ep| matches!(ep.phase, Phase::Ending(_))) {
+            return; // it greets again
+        }
         seat.heard = stamp;
         seat.incarnation = greeting.own.get();
-        let refusal = match (seat.excluded, self.core.departed) {
+        let refusal = match (excluded, self.core.departed) {
             (true, _) => Some(Kind::RefuseExcluded),
             (_, Some(_)) => Some(Kind::RefuseFinalized),
             _ => None,
@@ -167,17 +180,10 @@ impl Uct {
                     ep.theirs = token;
                 }
             }
-            other => {
-                if other.is_some() {
-                    // It would not greet if it were still there: its end of our life is over.
-                    let fault = Fault::rail(peer, Cause::Disconnected);
-                    self.end(peer, End::Fault(fault), sink);
-                }
-                match self.begin(peer, Phase::Answering, stamp, &contact) {
-                    Ok(ep) => ep.theirs = token,
-                    Err(_) => return,
-                }
-            }
+            _ => match self.begin(peer, Phase::Answering, stamp, &contact) {
+                Ok(ep) => ep.theirs = token,
+                Err(_) => return,
+            },
         }
         if let Err(error) = self.join(peer, &contact.main.device, address) {
             tracing::debug!(%peer, %error, "a uct endpoint cannot be joined");

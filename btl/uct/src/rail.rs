@@ -187,6 +187,7 @@ impl Uct {
             Phase::Up => Ok(ep),
             // Also when the peer greeted and the layer above does not know yet: it will, in a moment.
             Phase::Dialing | Phase::Answering => Err(Refused::Connecting),
+            Phase::Ending(_) => Err(Refused::Closed),
         }
     }
 
@@ -305,6 +306,9 @@ impl Btl for Uct {
         }
         seat.incarnation = there.incarnation;
         if let Some(ep) = seat.ep.as_deref_mut() {
+            if let Phase::Ending(_) = ep.phase {
+                return Err(lost(Cause::Invalidated)); // not before it is closed
+            }
             ep.known = true; // it is being made by the peer's greeting, or is there
             return Ok(());
         }

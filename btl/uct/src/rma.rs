@@ -1,6 +1,6 @@
 //! The rail's side of user memory: registrations, and beginning, telling and ending what reaches it.
 //!
-//! How hands are taken off (law 2). Ours, when a life ends: [`Port::fence`] cancels and waits until the
+//! How hands are taken off (law 2). Ours, when a life ends: [`Port::fence`] cancels, and the life is [`Phase::Ending`] until the
 //! library gave everything back; if a device does not within [`FENCE`], the port is closed with all its queue pairs
 //! ([`Uct::lose`]). The peer's, when a registration ends: the device forgets the key at once, also one of memory that was
 //! read to its end (UCX opens all memory for writing too, so none may stay open for late repetitions), and who read by way
@@ -21,10 +21,13 @@ use ironweave_btl::{
     Cause, Descriptor, Fault, HEADER_MAX, Peer, Refused, RemoteKey, RmaDescriptor, RmaKind, Sink,
 };
 use ironweave_ffi_uct::{EpId, IfaceId, Memory, Port, UctError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a device may take to give everything of one endpoint back.
-const FENCE: Duration = Duration::from_secs(1);
+/// How long a device may take to give everything of one endpoint back: UCX takes no cancellation while a queue pair is full, and
+/// where nobody answers any more that is so until the device's retries are over, two seconds (`settings`).
+const FENCE: Duration = Duration::from_secs(20);
+/// How long the first try waits for it: most often that is enough.
+const MOMENT: Duration = Duration::from_millis(20);
 /// In the mark of an endpoint of the kernel's copies: what becomes of it is no matter of its life.
 pub(crate) const READS: u64 = 1 << 63;
 
@@ -34,8 +37,10 @@ impl Uct {
         let seat = self.core.seats.get_mut(peer.index());
         let seat = seat.filter(|seat| seat.ep.is_some()).ok_or(Refused::Closed)?;
         let ep = seat.ep.as_deref_mut().ok_or(Refused::Closed)?;
-        if ep.phase != Phase::Up {
-            return Err(Refused::Connecting);
+        match ep.phase {
+            Phase::Up => {}
+            Phase::Dialing | Phase::Answering => return Err(Refused::Connecting),
+            Phase::Ending(_) => return Err(Refused::Closed),
         }
         let iface = match self.reach {
             Reach::Never => return Err(Refused::Unsupported),
@@ -101,10 +106,12 @@ impl Uct {
         self.pump();
         for (descriptor, outcome) in std::mem::take(&mut self.tasks.moved) {
             self.core.reports += 1;
+            self.core.counters.purged.add(u64::from(outcome.is_err()));
             sink.rma_completed(descriptor, outcome);
         }
         for (descriptor, outcome) in std::mem::take(&mut self.tasks.sent) {
             self.core.reports += 1;
+            self.core.counters.purged.add(u64::from(outcome.is_err()));
             sink.completed(descriptor, outcome);
         }
     }
@@ -243,18 +250,28 @@ impl Uct {
         }
     }
 
-    /// Takes the library's hands off what tasks of a life reach; whether its main line is of use after.
-    pub(crate) fn fence(&mut self, life: u64, main: EpId, reach: Option<EpId>) -> bool {
+    /// Takes the library's hands off what tasks of a life reach, which is tried since `since`: whether its main line is of use
+    /// after; `None`: not yet.
+    pub(crate) fn fence(
+        &mut self,
+        life: u64,
+        (main, reach): (EpId, Option<EpId>),
+        since: Option<Instant>,
+    ) -> Option<bool> {
         if !self.tasks.has(life) {
-            return true;
+            return Some(since.is_none());
         }
-        let Some(port) = self.port.as_mut() else { return false };
+        self.tasks.stop(life);
+        let Some(port) = self.port.as_mut() else { return Some(false) };
         let line = if let Reach::Kernel(_) = self.reach { reach.unwrap_or(main) } else { main };
-        if port.fence(line, FENCE) {
-            return line != main;
+        if port.fence(line, if since.is_none() { MOMENT } else { Duration::ZERO }) {
+            return Some(line != main);
+        }
+        if since.is_none_or(|since| since.elapsed() < FENCE) {
+            return None;
         }
         self.lose(Cause::Device("it does not give memory back"));
-        false
+        Some(false)
     }
 
     /// Closes everything: the device cannot be trusted with memory any more.

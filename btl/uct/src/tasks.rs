@@ -34,6 +34,8 @@ struct Move {
     word: Option<OwnedBuffer>,
     local: Option<Memory>,
     remote: Option<RemoteMemory>,
+    /// Nothing more of it is begun.
+    stopped: bool,
 }
 
 /// A message sent out of user memory.
@@ -193,8 +195,19 @@ impl Tasks {
             return self.moved.push((descriptor, Err(fault)));
         };
         self.cookies += 1;
-        let (at, flying, word, local, remote) = (0, 0, None, None, None);
-        let task = Move { life, line, descriptor, key, address, at, flying, word, local, remote };
+        let task = Move {
+            life,
+            line,
+            descriptor,
+            key,
+            address,
+            at: 0,
+            flying: 0,
+            word: None,
+            local: None,
+            remote: None,
+            stopped: false,
+        };
         self.moves.insert(self.cookies, task);
         self.waiting.push_back(self.cookies);
     }
@@ -228,7 +241,9 @@ impl Tasks {
     pub fn pump(&mut self, ways: &mut Ways<'_>) {
         for _ in 0..self.waiting.len() {
             let Some(cookie) = self.waiting.pop_front() else { break };
-            let Some(task) = self.moves.get_mut(&cookie) else { continue };
+            let Some(task) = self.moves.get_mut(&cookie).filter(|task| !task.stopped) else {
+                continue;
+            };
             let outcome = loop {
                 let next = task.next(ways.reach);
                 if let Next::Over(outcome) = next {
@@ -280,6 +295,12 @@ impl Tasks {
                 self.waiting.push_back(cookie);
             }
         }
+    }
+
+    /// Begins nothing more of a life.
+    pub fn stop(&mut self, life: u64) {
+        let its = self.moves.values_mut().filter(|task| task.life == life);
+        its.for_each(|task| task.stopped = true);
     }
 
     /// Gives up all of a life whose endpoint was fenced, or whose port is gone.

@@ -3,6 +3,7 @@
 //!
 //! The library is what the machine has; `IRONWEAVE_UCT_LIB` names another one.
 
+mod full;
 mod stranger;
 
 use ironweave_btl::Address;

@@ -23,7 +23,7 @@ use crate::raw::{self, Handle, flag};
 use crate::sleep::Bed;
 use crate::status::Status;
 use memory::UnderWay;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -88,6 +88,8 @@ struct Endpoint {
     strict: bool,
     /// The interface that only its peer writes to.
     queue: Option<*mut raw::Iface>,
+    /// When it was last asked whether its peer is there.
+    asked: Cell<Option<Instant>>,
 }
 
 impl Endpoint {
@@ -400,7 +402,8 @@ impl Port {
         let (generation, slot) = &mut self.endpoints[index as usize];
         let strict = matches!(self.ifaces[iface.0].way, Way::Device);
         let wish = RefCell::default();
-        *slot = Some(Endpoint { raw, iface: iface.0, mark, wish, strict, queue });
+        let asked = Cell::new(None);
+        *slot = Some(Endpoint { raw, iface: iface.0, mark, wish, strict, queue, asked });
         if !raw.is_null() {
             self.by_handle.insert(raw, index);
         }

@@ -1,13 +1,18 @@
 //! Messages: short, and packed straight into the transport's memory; room, and whether all of it is out. The library keeps
 //! nothing of the caller's when these calls return.
 
-use super::{EpId, MESSAGE, Port, Way};
+use super::{EpId, Interface, MESSAGE, Port, Way};
 use crate::inbox::{Wish, has_room};
 use crate::raw;
 use crate::status::Status;
 use std::ffi::{c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+/// How long a device takes at most to say that nobody answers. Not asked again before that: whatever is posted has Soft-RoCE (Linux
+/// 6.12) wait anew before it repeats what is out, so that who asks too often never hears that a peer is dead.
+const ANSWER: Duration = Duration::from_secs(5);
 
 impl Port {
     /// Sends a message of 8 bytes and `rest`, which together are not longer than `max_short`.
@@ -123,15 +128,24 @@ impl Port {
         flushed == Status::OK || (flushed.is_error() && flushed != Status::NO_RESOURCE)
     }
 
-    /// Asks whether the peer is there; [`Event::Broke`](crate::Event::Broke) tells when it is not.
+    /// Asks whether the peer is there; [`Event::Broke`](crate::Event::Broke) tells when it is not. Devices are asked again only when
+    /// nothing is out any more, or nothing can have been for long.
     ///
     /// # Errors
     /// It is known at once.
     pub fn check(&self, id: EpId) -> Result<(), Status> {
         // Beside a waiting wish too: a peer that died when it had answered all would not show otherwise.
         let Some(ep) = self.endpoint(id) else { return Ok(()) };
-        if !self.ifaces[ep.iface].attributes.ep_check {
+        let Interface { attributes, way, .. } = &self.ifaces[ep.iface];
+        if !attributes.ep_check {
             return Ok(());
+        }
+        if let Way::Device = way {
+            let asked = ep.asked.get().is_some_and(|asked| asked.elapsed() < ANSWER);
+            if asked && !self.is_flushed(id) {
+                return Ok(());
+            }
+            ep.asked.set(Some(Instant::now()));
         }
         // SAFETY: a live endpoint; without a completion nothing is kept.
         let checked = unsafe { ((*(*ep.raw).iface).ops.ep_check)(ep.raw, 0, null_mut()) };
