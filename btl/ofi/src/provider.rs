@@ -112,7 +112,9 @@ const PROVIDERS: &[Provider] = &[
     Provider { name: "psm3", ..DEVICE },
     Provider { name: "psm2", ..DEVICE },
     Provider { name: "opx", ..DEVICE },
-    Provider { name: "verbs", answers: Answers::ByDevice, ..DEVICE },
+    // libfabric keeps registrations that were closed, and the device goes on answering: a read after `deregister` came back
+    // well, with what was in the memory by then (1.17, verbs;ofi_rxm on Soft-RoCE, `moves_registered_memory`).
+    Provider { name: "verbs", ..DEVICE },
     Provider {
         name: "tcp",
         answers: Answers::ByLanes,
@@ -295,11 +297,9 @@ mod tests {
         assert!(!many("net", (1, 17)) && !many("tcp;ofi_rxm", (1, 22)));
         assert!(!Provider::of("a-new-one").close_busy);
         let answers = |name| Provider::of(name).answers;
-        assert_eq!(
-            [answers("tcp"), answers("verbs;ofi_rxm")],
-            [Answers::ByLanes, Answers::ByDevice]
-        );
-        assert_eq!([answers("tcp;ofi_rxm"), answers("a-new-one")], [Answers::Never; 2]);
+        assert_eq!([answers("tcp"), answers("cxi")], [Answers::ByLanes, Answers::ByDevice]);
+        let never = ["tcp;ofi_rxm", "verbs;ofi_rxm", "a-new-one"];
+        assert_eq!(never.map(answers), [Answers::Never; 3]);
         for row in PROVIDERS {
             assert!(row.bandwidth_mbs > 0 && row.latency_ns > 0, "{}", row.name);
         }

@@ -15,7 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Packages with tests of devices.
-const PACKAGES: &[&str] = &["ironweave-hwtests", "ironweave-btl-verbs", "ironweave-btl-uct"];
+const PACKAGES: &[&str] =
+    &["ironweave-hwtests", "ironweave-btl-verbs", "ironweave-btl-uct", "ironweave-btl-ofi"];
 /// Tests that the quick set leaves out: each takes more than some fifteen seconds on emulated devices.
 const LONG: &[&str] = &[
     "a_job_recovers_over_wires_that_lose",
@@ -27,14 +28,16 @@ const LONG: &[&str] = &[
     "ends_in_time_when_the_peer_is_stopped",
     "every_size_and_mode",
     "kills_at_random_moments",
+    "latency_over_verbs_rxm",
     "leaves_nothing_behind",
     "order_is_kept_over_two_rails",
     "revoke_agree_and_shrink",
     "survives_a_peer_killed_while_packing",
     "survives_the_death_of_a_peer",
     "ud_verbs",
-    // UCX's rc_verbs: jobs run, but of its suite now and then one hangs, and two fail (hwtests/RESULTS.md).
+    // Of UCX's rc_verbs and libfabric's verbs;ofi_rxm the quick set has jobs.
     "rc_verbs::",
+    "verbs_rxm::",
 ];
 /// What the quick set has of the suite once more over iWARP.
 const IWARP: &[&str] = &[
@@ -113,19 +116,25 @@ fn main() -> ExitCode {
         println!("the quick set; --long adds {}", left_out.join(", "));
     }
     let filter = arguments.filter.as_deref().unwrap_or("");
+    let file = |path: &Path| -> String {
+        path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    };
     let run = |how: &str, binary: &Path, words: &str| {
-        let name = binary.file_name().unwrap_or_default().to_string_lossy();
-        let path = binary.display();
+        let (name, path) = (file(binary), binary.display());
         format!(
             "echo '== {how} {name}'\n{how} '{path}' --nocapture --test-threads=1 {words} || status=$?\n"
         )
     };
-    let mut pieces: Vec<String> =
-        binaries.iter().map(|binary| run("", binary, &format!("{filter}{skips}"))).collect();
+    let mut pieces: Vec<String> = binaries
+        .iter()
+        .map(|binary| {
+            // libfabric's verbs finds addresses where the links are only.
+            let apart = !(arguments.vm && file(binary).starts_with("ofi-"));
+            run(if apart { "" } else { "together" }, binary, &format!("{filter}{skips}"))
+        })
+        .collect();
     let named = |name: &'static str| {
-        let is = move |path: &&PathBuf| {
-            path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
-        };
+        let is = |path: &&PathBuf| file(path).starts_with(name);
         binaries.iter().find(is).filter(|_| arguments.vm)
     };
     // Once more over iWARP; its own status tells that the machine has no module.
@@ -222,9 +231,12 @@ fn built() -> io::Result<Vec<PathBuf>> {
         return Err(io::Error::other(format!("cargo test --no-run: {}", output.status)));
     }
     // Only integration tests, whose kind is `test`, use devices.
-    // Of the transport over UCX only those that are about devices: the others need none.
+    // Of the transports over UCX and libfabric only those that are about devices: the others need none.
     let messages = String::from_utf8_lossy(&output.stdout);
-    let about = |line: &&str| !line.contains("btl/uct#") || line.contains("\"name\":\"devices\"");
+    let about = |line: &&str| {
+        !(line.contains("btl/uct#") || line.contains("btl/ofi#"))
+            || line.contains("\"name\":\"devices\"")
+    };
     let messages: Vec<&str> = messages.lines().filter(about).collect();
     Ok(executables(messages.join("\n").as_bytes(), "\"kind\":[\"test\"]"))
 }
