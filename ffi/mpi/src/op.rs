@@ -54,8 +54,8 @@ pub fn of_fortran(low: u32) -> Option<usize> {
     OPS.of_fortran(low)
 }
 
-/// The operations that have a handle of their own.
-fn predefined(op: MPI_Op) -> Option<Op> {
+/// The operation of a predefined handle.
+pub fn predefined(op: MPI_Op) -> Option<Op> {
     Some(match op {
         MPI_SUM => Op::Sum,
         MPI_MIN => Op::Min,

@@ -6,7 +6,7 @@ use super::run::Prepared;
 use super::side::{Piece, Side};
 use crate::comm::Comm;
 use crate::data;
-use crate::op::{Combination, combination};
+use crate::op::{self, Combination, combination};
 use crate::prelude::*;
 use ironweave_coll::{Call, Root};
 
@@ -283,6 +283,18 @@ unsafe fn operand(
     }
 }
 
+/// The buffers of a reduction do not overlap; elements that only the user's operation knows may have gaps.
+fn operands_differ(
+    operands: Operands,
+    combination: &Combination,
+    send: &Side,
+    recv: &Side,
+) -> Result<()> {
+    let gaps = combination.whole && op::predefined(operands.op).is_none();
+    let check = if gaps { apart } else { distinct };
+    check(operands.sendbuf, operands.recvbuf, send, recv)
+}
+
 /// What reductions of both buffers at each process have in common.
 unsafe fn reducing(
     there: &Comm,
@@ -304,10 +316,7 @@ unsafe fn reducing(
         } else {
             operand(sendbuf, send, datatype, &combination, true)?
         };
-        match combination.whole {
-            true => apart(sendbuf, recvbuf, &from, &into)?,
-            false => distinct(sendbuf, recvbuf, &from, &into)?,
-        }
+        operands_differ(operands, &combination, &from, &into)?;
         let reduction = Some(combination.reduction);
         Ok(Prepared { reduction, ..Prepared::new(call(in_place), from, into) })
     }
@@ -341,10 +350,7 @@ pub unsafe fn reduce(
         } else {
             Side::nothing()
         };
-        match combination.whole {
-            true => apart(sendbuf, recvbuf, &send, &recv)?,
-            false => distinct(sendbuf, recvbuf, &send, &recv)?,
-        }
+        operands_differ(operands, &combination, &send, &recv)?;
         let call = Call::Reduce { root, elements, in_place };
         let reduction = Some(combination.reduction);
         Ok(Prepared { reduction, ..Prepared::new(call, send, recv) })
