@@ -112,8 +112,8 @@ const PROVIDERS: &[Provider] = &[
     Provider { name: "psm3", ..DEVICE },
     Provider { name: "psm2", ..DEVICE },
     Provider { name: "opx", ..DEVICE },
-    // libfabric keeps registrations that were closed, and the device goes on answering: a read after `deregister` came back
-    // well, with what was in the memory by then (1.17, verbs;ofi_rxm on Soft-RoCE, `moves_registered_memory`).
+    // Seen: a read after `deregister` came back well, with what was in the memory by then (1.17, verbs;ofi_rxm on Soft-RoCE,
+    // `moves_registered_memory`). Perhaps a cache of registrations; not found out.
     Provider { name: "verbs", ..DEVICE },
     Provider {
         name: "tcp",
