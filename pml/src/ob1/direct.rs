@@ -18,17 +18,24 @@ use zerocopy::IntoBytes;
 /// receive is posted: 4 KiB came 60 ns later when it was posted after a look in vain.
 const DIRECT_MAX: usize = 1024;
 
-/// Takes the expected message where it came over a rail that can be lost, in its turn: what it says that its sender has seen.
+/// Takes the expected message where it came over a rail that can be lost, in its turn, and fits: what it says that its sender has
+/// seen.
 #[inline(never)]
 fn take_numbered(
     peers: &mut Peers,
     from: Peer,
-    expected: &Match,
+    expected: Match,
     header: &[u8],
-    bytes: usize,
+    payload: &[u8],
+    into: &RecvRegion,
 ) -> Option<Option<u32>> {
     let (base, number) = unnumber_match(header)?;
-    if base != expected { None } else { peers.note_next(from, number, bytes) }
+    if *base != expected || payload.len() > into.len() {
+        return None;
+    }
+    let seen = peers.note_next(from, number, payload.len())?;
+    into.write(0, payload);
+    Some(seen)
 }
 
 impl<B: Btl> Ob1<B> {
@@ -57,22 +64,24 @@ impl<B: Btl> Ob1<B> {
             return None;
         }
         let seq = member.expected;
-        let expected =
-            Match::new(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
-        let (mut received, mut news) = (0, None);
-        let (peer, peers) = (member.peer, &mut self.engine.peers);
+        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
+        let expected = Match::new(kinds::MATCH, envelope);
+        let mut received = 0;
+        let peer = member.peer;
+        let peers = &mut self.engine.peers;
+        let mut news = None;
         let taken = rail.take_next(peer, turns, |header, payload| {
-            if payload.len() > into.len() {
+            if header == expected.as_bytes() && payload.len() <= into.len() {
+                into.write(0, payload);
+                received = payload.len();
+                return true;
+            }
+            // A header of its own: see `send_inline`.
+            let expected = Match::new(kinds::MATCH, envelope);
+            let Some(seen) = take_numbered(peers, peer, expected, header, payload, into) else {
                 return false;
-            }
-            if header != expected.as_bytes() {
-                match take_numbered(peers, peer, &expected, header, payload.len()) {
-                    Some(seen) => news = seen,
-                    None => return false,
-                }
-            }
-            into.write(0, payload);
-            received = payload.len();
+            };
+            (received, news) = (payload.len(), seen);
             true
         });
         if !taken {
