@@ -36,7 +36,8 @@ const UNHEARD: u32 = 64;
 const UNATTENDED: u32 = 32;
 /// Collectives at one go, none of which had to wait, after which everything else is moved on: some 50 microseconds.
 const LONG_UNATTENDED: u32 = 512;
-/// Looks at a ring before a receive goes the general way: about a microsecond, in which nothing else moves on.
+/// Looks at where the next message comes before a receive goes the general way, in which nothing else moves on: about a microsecond at a
+/// ring. A look at a transport that asks the kernel each time (UCX over tcp) takes longer.
 const LOOKS: u32 = 64;
 
 /// The stack of one process.
