@@ -37,7 +37,7 @@ fn job<'a>(fabric: &'a Fabric, ranks: u32, program: &'a str, arguments: &[&str])
     Job::new(fabric, ranks, program, arguments).parameters(&RXM)
 }
 
-/// Frames, and reads of all sizes to four megabytes.
+/// Messages of all sizes to four megabytes, in frames: nothing is read over this provider (`btl/ofi/src/provider.rs`).
 #[test]
 fn latency_over_verbs_rxm() {
     let Some((fabric, _alone)) = given("latency_over_verbs_rxm") else { return };

@@ -78,7 +78,8 @@ impl<B: Btl> Ob1<B> {
         let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
         let btl = &mut self.rails[usize::from(fast.rail.0)];
         if fast.kept {
-            // A header of its own: one whose address leaves this function goes through memory, 5 ns for each message.
+            // A header of its own: one whose address leaves this function goes through memory. Without that here and in
+            // `recv_direct`, 4 KiB over shm took 0.490 instead of 0.477 us, in turns.
             let header = Match::new(kinds::MATCH, envelope);
             let Some(state) = self.engine.peers.get_mut(member.peer) else { return Ok(false) };
             let sent =
