@@ -2,54 +2,32 @@
 //! virtual machine, or between processes of one host of a cluster. What the programs do and check is in
 //! `mpi/examples/{scenarios,recovery,heartbeat,survive}.rs`; here they are started, watched, and their wires cut.
 
-use ironweave_hwtests::fabric::{Fabric, VM, Wire};
-use ironweave_hwtests::job::{Job, Running};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+mod support;
 
-/// One job at a time has the devices and the wires.
-static ALONE: Mutex<()> = Mutex::new(());
+use ironweave_hwtests::fabric::{VM, Wire};
+use ironweave_hwtests::job::{Job, Running};
+use std::time::Duration;
+use support::{Given, recovered, swept};
 
 /// A detector that is quick, and still calm where processors are emulated.
 const DETECTOR: [&str; 4] = ["ft_detector_period", "100ms", "ft_detector_timeout", "3s"];
 
-/// The devices and programs that were given; `None`, with a line that says so, where there are none.
-fn given(test: &str) -> Option<(Fabric, MutexGuard<'static, ()>)> {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(fabric) = Fabric::given() else {
-        println!("SKIP jobs/{test}: no devices are given (IRONWEAVE_VERBS_HOSTS)");
-        return None;
-    };
-    if Job::programs().is_none() {
-        println!("SKIP jobs/{test}: no programs are given (IRONWEAVE_PROGRAMS)");
-        return None;
-    }
-    Some((fabric, alone))
+/// The devices and programs that were given.
+fn given(test: &str) -> Option<Given> {
+    support::given("jobs", test)
 }
 
 /// As `given`, where wires can be cut.
-fn wired(test: &str) -> Option<(Fabric, MutexGuard<'static, ()>)> {
+fn wired(test: &str) -> Option<Given> {
     let given = given(test)?;
     if std::env::var_os(VM).is_none() {
-        println!("SKIP jobs/{test}: there are no wires to cut outside of the virtual machine");
-        return None;
+        return support::skip(
+            "jobs",
+            test,
+            "there are no wires to cut outside of the virtual machine",
+        );
     }
     Some(given)
-}
-
-/// The rows of an OSU-style table: size and figure.
-fn rows(output: &str) -> Vec<(usize, f64)> {
-    let row = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-    };
-    output.lines().filter(|line| !line.starts_with('#')).filter_map(row).collect()
-}
-
-fn swept(output: &str, sizes: usize) {
-    let rows = rows(output);
-    assert_eq!(rows.len(), sizes, "{output}");
-    assert!(rows.iter().all(|(_, figure)| figure.is_finite() && *figure >= 0.0), "{output}");
 }
 
 #[test]
@@ -79,22 +57,6 @@ fn every_size_and_mode() {
 fn order_is_kept_over_two_rails() {
     let Some((fabric, _alone)) = given("order_is_kept_over_two_rails") else { return };
     Job::new(&fabric, 4, "scenarios", &["order", "7"]).finish();
-}
-
-/// Seen to end, by all survivors, with nothing wrong in what they got before and after.
-fn recovered(output: &str) {
-    let survivors: Vec<&str> =
-        output.lines().filter(|line| line.starts_with("survivor ")).collect();
-    assert_eq!(survivors.len(), 3, "{output}");
-    for survivor in survivors {
-        let field = |name: &str| -> u64 {
-            let field = survivor.split_whitespace().find_map(|word| word.strip_prefix(name));
-            field.and_then(|value| value.parse().ok()).expect(survivor)
-        };
-        assert!(field("ended=") > 0 && field("bytes_after=") > 0, "{survivor}");
-        assert_eq!(field("wrong_words="), 0, "{survivor}");
-        println!("{survivor}");
-    }
 }
 
 /// The demo's job: rank 3 is killed in the middle of large transfers, the others recover and finish.
