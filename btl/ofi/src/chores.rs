@@ -5,7 +5,7 @@
 use crate::core::{Control, End};
 use crate::endpoint::{Phase, Waiting};
 use crate::provider::{Place, Verdict, judge};
-use crate::rail::Ofi;
+use crate::rail::{Ofi, ROOM};
 use crate::reads::Asked;
 use crate::wire::{Kind, PREFIX, Prefix};
 use ironweave_btl::{Cause, Fault, Peer, Sink};
@@ -39,6 +39,9 @@ impl Ofi {
                 self.finish(peer, end, sink);
             }
         }
+        for index in std::mem::take(&mut self.core.met) {
+            self.make_room(Peer(index));
+        }
         self.tend_lanes();
         self.flush();
         if !(self.core.reads.is_idle() && self.core.wrong_reads.is_empty()) {
@@ -54,6 +57,16 @@ impl Ofi {
         }
         for index in std::mem::take(&mut self.core.ended) {
             self.tidy(Peer(index));
+        }
+    }
+
+    /// A peer that came up has a connection, or two: what we connected is not yet as wide as what we accept.
+    fn make_room(&self, peer: Peer) {
+        if let (true, Some(port)) = (self.provider.peeks, &self.port)
+            && let Some((name, _)) =
+                self.core.peers.get(peer.index()).and_then(|at| at.addr.as_ref())
+        {
+            port.make_room(name, ROOM);
         }
     }
 

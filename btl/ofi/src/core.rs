@@ -85,6 +85,8 @@ pub(crate) struct Core {
     pub failing: Vec<(u64, Fault)>,
     /// Lives that are over as soon as the provider has let go of their memory.
     pub ending: Vec<(u64, End)>,
+    /// Peers that came up since the last chores.
+    pub met: Vec<u32>,
     /// Lives with a clock running.
     pub watched: Vec<u64>,
     /// Peers whose life ended: their endpoints may be gone for good.
@@ -418,6 +420,7 @@ impl Core {
             ep.farewell = Farewell::Said;
             self.tell(Kind::Bye, life, to, theirs, 0);
         }
+        self.met.push(peer.0);
         self.reports += 1;
         sink.up(peer);
     }
@@ -529,6 +532,7 @@ impl Core {
             && self.failing.is_empty()
             && self.ending.is_empty()
             && self.watched.is_empty()
+            && self.met.is_empty()
             && self.ended.is_empty()
             && self.unused.is_empty()
             && self.reads.is_idle()

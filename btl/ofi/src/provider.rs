@@ -34,6 +34,10 @@ pub struct Provider {
     /// Its sends must be over when their buffers are free: sockets keeps completions that a peer has to confirm in one
     /// list, where those of a dead peer hold up all others for ever.
     pub early_completions: bool,
+    /// It looks at what a socket has until a whole header is there, and takes nothing before (`MSG_PEEK`). Where
+    /// segments are long (64 KiB on a loopback), the last of a segment keeps all of its memory in use, and the system
+    /// opens no window for the rest of the header: then nothing ever comes again, unless the socket has more room.
+    pub peeks: bool,
     /// Its endpoints are files in /dev/shm, named by their address, that a killed process leaves there.
     pub files: bool,
     /// Rough one-way latency in nanoseconds.
@@ -92,6 +96,7 @@ const DEVICE: Provider = Provider {
     read_piece: 64 << 10,
     waits: true,
     early_completions: false,
+    peeks: false,
     files: false,
     latency_ns: 2_000,
     bandwidth_mbs: 12_500,
@@ -138,7 +143,7 @@ const PROVIDERS: &[Provider] = &[
         bandwidth_mbs: 500,
         ..SOCKETS
     },
-    Provider { name: "sockets", early_completions: true, ..SOCKETS },
+    Provider { name: "sockets", early_completions: true, peeks: true, ..SOCKETS },
     Provider {
         name: "shm",
         one_piece: 4096,

@@ -40,6 +40,8 @@ const RECEIVE: (usize, usize) = (8, 512 << 10);
 const RECEIVE_CACHED: (usize, usize) = (4, 192 << 10);
 /// Bytes of receive buffers for one message each.
 const RECEIVE_SINGLE: usize = 4 << 20;
+/// Bytes of input that sockets get where the provider peeks: many times what a segment keeps in use.
+pub(crate) const ROOM: usize = 1 << 20;
 
 /// One rail: an endpoint of a libfabric provider on one domain.
 pub struct Ofi {
@@ -133,6 +135,9 @@ impl Ofi {
         let failed =
             |error| OpenError::Provider { provider: name.clone(), domain: domain.clone(), error };
         let port = Port::open(info, options).map_err(failed)?;
+        if provider.peeks {
+            port.make_room(port.name(), ROOM);
+        }
         let info = port.info();
         if port.name().len() > NAME_MAX {
             return Err(OpenError::Limit("the endpoint's address is too long to be exchanged"));
@@ -163,6 +168,7 @@ impl Ofi {
             lane_news: Vec::new(),
             failing: Vec::new(),
             ending: Vec::new(),
+            met: Vec::new(),
             watched: Vec::new(),
             ended: Vec::new(),
             reads: Reads::new(config.me.0, provider.answers == Answers::ByLanes),

@@ -23,6 +23,7 @@ mod open;
 mod port;
 mod raw;
 mod registration;
+mod sockets;
 mod standing;
 
 pub use errno::Errno;

@@ -11,7 +11,7 @@ use super::errno::Errno;
 use super::info::Info;
 use super::memory::Arena;
 use super::open::close;
-use super::raw;
+use super::{raw, sockets};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -216,6 +216,13 @@ impl Port {
             1 if addr != raw::ADDR_UNSPEC => Ok(addr),
             _ => Err(Errno::ADDRNOTAVAIL),
         }
+    }
+
+    /// Gives room for `bytes` bytes of input to each of the system's sockets that this endpoint has with the peer at
+    /// `name`, or, by [`Port::name`], to all that peers will connect to. Only as much as the system allows. Tells
+    /// how many there were: none where a provider's names are not those of sockets.
+    pub fn make_room(&self, name: &[u8], bytes: usize) -> usize {
+        sockets::make_room(name, bytes)
     }
 
     /// Forgets a peer's address; its connection, if it has one, ends.

@@ -157,7 +157,18 @@ struct Pair {
 
 impl Pair {
     fn open(test: &str, way: (&str, &str, &str)) -> Option<Pair> {
-        let mut pair = Pair { a: Node::open(test, way, 0)?, b: Node::open(test, way, 1)? };
+        Self::open_with(test, way, |_| {})
+    }
+
+    /// The same, with a change to both configurations.
+    fn open_with(
+        test: &str,
+        way: (&str, &str, &str),
+        change: impl Fn(&mut OfiConfig),
+    ) -> Option<Pair> {
+        let (a, b) =
+            (Node::open_with(test, way, 0, &change)?, Node::open_with(test, way, 1, &change)?);
+        let mut pair = Pair { a, b };
         let address = pair.b.btl.address();
         pair.a.btl.connect(Peer(1), &address).expect("the address is reachable");
         until("both to be up", || {

@@ -68,6 +68,44 @@ fn a_queue_that_nobody_reads_does_not_overrun() {
     });
 }
 
+/// Frames of all lengths wait unread, both ways, until no more is taken, and are read then: again and again, to the last.
+/// (The sockets provider waits for whole headers without taking what is there, which closed a loopback's window for good.)
+#[test]
+fn what_waits_in_sockets_is_read_to_its_end() {
+    const PAIRS: u64 = 20;
+    let test = "what_waits_in_sockets_is_read_to_its_end";
+    let way = ("sockets_1_17", DEBIAN, "sockets");
+    // More, in all, than a socket holds.
+    let wide = |config: &mut OfiConfig| config.window = 8 << 20;
+    let mut seed = 1_u64;
+    for number in 0..PAIRS {
+        let Some(mut pair) = Pair::open_with(test, way, wide) else { return };
+        let mut sent = [0_usize; 2];
+        for _ in 0..4 {
+            for (node, sent) in [&mut pair.a, &mut pair.b].into_iter().zip(&mut sent) {
+                let peer = Peer(1 - node.me.0);
+                loop {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let len = (seed >> 33) as usize % (2 << (seed >> 60));
+                    match node.btl.send_bcopy(peer, b"h", len, |_, piece| piece.fill(1)) {
+                        Ok(()) => *sent += 1,
+                        Err(refused) => break assert_eq!(refused, Refused::NoRoom),
+                    }
+                }
+                for _ in 0..200 {
+                    node.turn();
+                }
+            }
+            until(&format!("what was sent in pair {number}"), || {
+                pair.turn();
+                (pair.b.seen.frames.len(), pair.a.seen.frames.len()) == (sent[0], sent[1])
+            });
+        }
+        assert!(sent[0] > 400 && sent[1] > 400, "{sent:?} frames");
+        assert_eq!((&pair.a.seen.faults[..], &pair.b.seen.faults[..]), (&[][..], &[][..]));
+    }
+}
+
 /// A long message is on its way into a buffer, its sender pauses, and others fill the buffer up, and all other buffers: none of
 /// it is written over, and nobody is left waiting for a buffer. (1.17's `net` says that it is done with a buffer for many
 /// messages while one still lands in it; `MultiRecv`.)
