@@ -9,6 +9,7 @@
 //! * [`memory`] names user memory that a transport may read or write for a while.
 //! * [`lasting`] is memory of our own that may be registered once and for all.
 //! * [`copy`] moves bytes into and out of it.
+//! * [`secret`] is what a peer of the same job can prove.
 //! * [`Fault`] says what broke and how far: one operation, the rail, or the peer.
 //! * [`Loopback`] is the `self` transport, the smallest complete example of the contract.
 //!
@@ -24,6 +25,7 @@ mod fault;
 pub mod lasting;
 mod loopback;
 pub mod memory;
+pub mod secret;
 mod sink;
 mod transport;
 

@@ -2,8 +2,9 @@
 
 use crate::core::{End, GREETING_AT, REFUSE_EXCLUDED, REFUSE_FINALIZED};
 use crate::endpoint::{Endpoint, Phase};
-use crate::rail::{Ofi, random};
+use crate::rail::Ofi;
 use crate::wire::{Greeting, Kind};
+use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Sink};
 use ironweave_ffi::ofi::{Errno, FiAddr};
 use std::time::{Instant, SystemTime};
@@ -11,7 +12,7 @@ use std::time::{Instant, SystemTime};
 impl Ofi {
     /// A token for a new life with `peer`: nobody else can guess it.
     pub(crate) fn token(&self, peer: Peer) -> Option<u64> {
-        let random = random().ok()?;
+        let random = u64::from_le_bytes(random().ok()?);
         Some((random << 24) | u64::from(peer.0))
     }
 

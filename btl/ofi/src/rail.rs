@@ -15,10 +15,11 @@ use crate::pieces;
 use crate::provider::{Answers, Place, Provider, Verdict, judge};
 use crate::reads::{Key, Reads};
 use crate::wire::{
-    GREETING_MAX, Greeter, JobKey, Kind, LEAD_MAX, NAME_MAX, PEERS_MAX, PREFIX, Prefix, cost,
+    GREETING_MAX, Greeter, Kind, LEAD_MAX, NAME_MAX, PEERS_MAX, PREFIX, Prefix, cost, job_key,
 };
 use crate::{NAME, lend};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::secret::random;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Token,
@@ -92,7 +93,7 @@ impl Ofi {
         mut info: Info,
         version: (u32, u32),
     ) -> Result<Ofi, OpenError> {
-        let random = random().map_err(OpenError::Random)?;
+        let random = random().map(u64::from_le_bytes).map_err(OpenError::Random)?;
         let incarnation = random | 1;
         let provider = Provider::of(&info.provider());
         if provider.files && info.addresses_are_text() {
@@ -156,7 +157,7 @@ impl Ofi {
         let inject = info.inject_size().min(PREFIX + MAX_SHORT);
         let core = Core {
             who: Greeter { rail, me: config.me.0, incarnation, pid: std::process::id() },
-            key: JobKey::new(&config.secret, &config.job),
+            key: job_key(&config.secret, &config.job),
             window: window_units(config.window),
             longest: if in_pieces { eager } else { 0 },
             peers: Vec::new(),
@@ -660,19 +661,6 @@ fn caps(provider: &Provider, info: &Info, eager: usize) -> Caps {
         exclusivity: if provider.hardware { 200 } else { 90 },
         failure_report: FailureReport::Silent,
     }
-}
-
-pub(crate) fn random() -> Result<u64, rustix::io::Errno> {
-    let mut bytes = [0; 8];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(u64::from_le_bytes(bytes))
 }
 
 const _: () = assert!(GREETING_MAX <= SMALL.1);

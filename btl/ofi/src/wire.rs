@@ -25,6 +25,7 @@
 //! somebody who knows the key: that is all that later frames prove. Nothing is encrypted.
 
 use ironweave_btl::HEADER_MAX;
+use ironweave_btl::secret::JobKey;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -182,25 +183,13 @@ pub struct Greeter {
     pub pid: u32,
 }
 
-/// Seals greetings. Never printed.
-#[derive(Clone)]
-pub struct JobKey([u8; 32]);
+/// The key that seals greetings of `job`.
+pub fn job_key(secret: &[u8; 32], job: &str) -> JobKey {
+    JobKey::derive("ironweave ofi greeting v1", secret, job)
+}
 
-impl JobKey {
-    /// The key of `job`, which all its processes derive from the same `secret`.
-    pub fn new(secret: &[u8; 32], job: &str) -> Self {
-        let mut hasher = blake3::Hasher::new_keyed(secret);
-        hasher.update(b"ironweave ofi greeting v1\0");
-        hasher.update(job.as_bytes());
-        JobKey(*hasher.finalize().as_bytes())
-    }
-
-    fn seal(&self, kind: Kind, body: &[u8]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(&[kind.number()]);
-        hasher.update(body);
-        hasher.finalize()
-    }
+fn seal_of(key: &JobKey, kind: Kind, body: &[u8]) -> blake3::Hash {
+    key.hash(&[&[kind.number()], body])
 }
 
 impl Greeting {
@@ -231,7 +220,7 @@ impl Greeting {
         let mut message = Prefix::new(kind, 0, 0, 0, to_token).as_bytes().to_vec();
         message.extend_from_slice(self.as_bytes());
         message.extend_from_slice(name);
-        let seal = key.seal(kind, &message[PREFIX..]);
+        let seal = seal_of(key, kind, &message[PREFIX..]);
         message.extend_from_slice(seal.as_bytes());
         message
     }
@@ -246,7 +235,7 @@ impl Greeting {
             && name.len() <= NAME_MAX
             && greeting.from.get() < PEERS_MAX;
         // `blake3::Hash` compares in constant time.
-        (right && key.seal(kind, signed) == seal).then_some((greeting, name))
+        (right && seal_of(key, kind, signed) == seal).then_some((greeting, name))
     }
 }
 
@@ -256,7 +245,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn key() -> JobKey {
-        JobKey::new(&[7; 32], "job")
+        job_key(&[7; 32], "job")
     }
 
     #[test]
@@ -270,7 +259,7 @@ mod tests {
         let (back, name) = Greeting::decode(kind, body, &key()).unwrap();
         assert_eq!((back.from.get(), back.stamp.get(), name), (2, 5, &b"address"[..]));
         assert!(Greeting::decode(Kind::Welcome, body, &key()).is_none(), "another kind");
-        assert!(Greeting::decode(kind, body, &JobKey::new(&[7; 32], "bob")).is_none());
+        assert!(Greeting::decode(kind, body, &job_key(&[7; 32], "bob")).is_none());
         for at in 0..body.len() {
             let mut changed = body.to_vec();
             changed[at] ^= 1;

@@ -12,7 +12,8 @@ use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::segment;
 use crate::socket::{self, Received};
 use crate::transport::{Shm, token, wake_ring};
-use crate::wire::{self, Attach, Message, Reason, Role, Transcript};
+use crate::wire::{Attach, Message, Reason, Role, Transcript};
+use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -58,7 +59,7 @@ impl Shm {
     fn greet(&mut self, peer: Peer, place: &Place) -> Result<Step, Errno> {
         let socket = socket::dial(place.name())?;
         let Some((pid, process)) = socket::identify(&socket)? else { return Err(Errno::PERM) };
-        let nonce = wire::random()?;
+        let nonce = random()?;
         socket::send(&socket, &Message::Hello { from: self.me, to: peer, nonce }, &[])?;
         self.watch(&socket, token::PEER | u64::from(peer.0))?;
         self.watch(&process, token::PEER | u64::from(peer.0))?;
@@ -132,7 +133,7 @@ impl Shm {
             (Received::Message(Message::Hello { from, to, nonce }, _), None) => {
                 if to != self.me || from == self.me {
                     Some(Reason::Excluded)
-                } else if let Ok(listener) = wire::random() {
+                } else if let Ok(listener) = random() {
                     let transcript = Transcript { from, to, dialler: nonce, listener };
                     stranger.transcript = Some(transcript);
                     let answer = Message::Challenge {

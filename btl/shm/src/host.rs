@@ -3,6 +3,7 @@
 //! Two processes can share memory when they run under the same kernel and see each other's abstract sockets:
 //! the same boot, the same network namespace, the same process namespace. Never compares names of hosts.
 
+use ironweave_btl::secret::random;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -26,7 +27,7 @@ impl Place {
     /// A fresh place on this host that nobody can guess.
     pub(crate) fn fresh() -> Result<Place, (&'static str, Errno)> {
         let mut name = *b"ironweave/shm/..................";
-        let random = crate::wire::random().map_err(|errno| ("getrandom", errno))?;
+        let random: [u8; 18] = random().map_err(|errno| ("getrandom", errno))?;
         for (byte, random) in name[14..].iter_mut().zip(random) {
             *byte = b"abcdefghijklmnopqrstuvwxyz012345"[usize::from(random % 32)];
         }

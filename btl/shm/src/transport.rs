@@ -11,7 +11,7 @@ use crate::primitive::{Ordering, fence};
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry};
 use crate::warmth::Warmth;
-use crate::wire::{JobKey, Message, PEER_MAX};
+use crate::wire::{HandshakeKey, Message, PEER_MAX};
 use crate::{segment, socket};
 use ironweave_btl::copy::pack;
 use ironweave_btl::memory::SendRegion;
@@ -84,7 +84,7 @@ pub struct Shm {
     max_inline: usize,
 
     pub(crate) me: Peer,
-    pub(crate) key: JobKey,
+    pub(crate) key: HandshakeKey,
     pub(crate) geometry: Geometry,
     pub(crate) stores: Stores,
     /// There are more processes than cores.
@@ -193,7 +193,7 @@ impl Shm {
             },
             max_inline,
             me: config.me,
-            key: JobKey::new(&config.secret, &config.job),
+            key: HandshakeKey::new(&config.secret, &config.job),
             geometry,
             stores: config.stores,
             crowded: config.oversubscribed,

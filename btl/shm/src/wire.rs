@@ -17,6 +17,7 @@
 //! in a table of fixed size.
 
 use ironweave_btl::Peer;
+use ironweave_btl::secret::JobKey;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -236,8 +237,8 @@ impl Message {
 }
 
 /// The key with which both sides prove that they belong to the job.
-#[derive(Clone)]
-pub(crate) struct JobKey([u8; 32]);
+#[derive(Clone, Debug)]
+pub(crate) struct HandshakeKey(JobKey);
 
 /// Which side of a handshake a proof is for, so that one cannot be played back as the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,35 +256,15 @@ pub(crate) struct Transcript {
     pub(crate) listener: Nonce,
 }
 
-impl std::fmt::Debug for JobKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JobKey(…)")
-    }
-}
-
-/// Bytes that nobody can guess.
-pub(crate) fn random() -> Result<Nonce, rustix::io::Errno> {
-    let mut nonce = [0; 32];
-    // Up to 256 bytes come whole.
-    rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty())?;
-    Ok(nonce)
-}
-
-impl JobKey {
+impl HandshakeKey {
     pub(crate) fn new(secret: &[u8; 32], job: &str) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("ironweave shm handshake 1");
-        hasher.update(secret).update(job.as_bytes());
-        JobKey(*hasher.finalize().as_bytes())
+        HandshakeKey(JobKey::derive("ironweave shm handshake v1", secret, job))
     }
 
     fn hash(&self, role: Role, transcript: &Transcript) -> blake3::Hash {
-        blake3::Hasher::new_keyed(&self.0)
-            .update(&[role as u8])
-            .update(&transcript.from.0.to_le_bytes())
-            .update(&transcript.to.0.to_le_bytes())
-            .update(&transcript.dialler)
-            .update(&transcript.listener)
-            .finalize()
+        let Transcript { from, to, dialler, listener } = transcript;
+        let (from, to) = (from.0.to_le_bytes(), to.0.to_le_bytes());
+        self.0.hash(&[&[role as u8], &from, &to, dialler, listener])
     }
 
     pub(crate) fn prove(&self, role: Role, transcript: &Transcript) -> Proof {
@@ -317,14 +298,14 @@ mod tests {
 
     #[test]
     fn a_proof_covers_role_secret_job_and_transcript() {
-        let key = JobKey::new(&[1; 32], "job");
+        let key = HandshakeKey::new(&[1; 32], "job");
         let transcript =
             Transcript { from: Peer(1), to: Peer(2), dialler: [3; 32], listener: [4; 32] };
         let proof = key.prove(Role::Dialler, &transcript);
         assert!(key.verify(Role::Dialler, &transcript, &proof));
         assert!(!key.verify(Role::Listener, &transcript, &proof));
-        assert!(!JobKey::new(&[2; 32], "job").verify(Role::Dialler, &transcript, &proof));
-        assert!(!JobKey::new(&[1; 32], "jab").verify(Role::Dialler, &transcript, &proof));
+        assert!(!HandshakeKey::new(&[2; 32], "job").verify(Role::Dialler, &transcript, &proof));
+        assert!(!HandshakeKey::new(&[1; 32], "jab").verify(Role::Dialler, &transcript, &proof));
         let other = Transcript { from: Peer(9), ..transcript };
         assert!(!key.verify(Role::Dialler, &other, &proof));
     }

@@ -2,7 +2,7 @@
 
 use crate::errno::Call;
 use crate::guests::say;
-use crate::secret::{JobKey, Role};
+use crate::secret::{HandshakeKey, Role};
 use crate::wire::{
     CHALLENGE_MAGIC, Challenge, Hello, PROOF_MAGIC, Proof, VERDICT_MAGIC, VERDICT_REFUSED,
     VERDICT_WELCOME, VERDICT_YIELD, Verdict,
@@ -80,7 +80,7 @@ impl Dial {
     }
 
     /// Reads what the acceptor says.
-    pub fn listen(&mut self, secret: &JobKey) -> Dialed {
+    pub fn listen(&mut self, secret: &HandshakeKey) -> Dialed {
         loop {
             let wanted = match self.step {
                 Step::Connecting => return Dialed::Pending,
@@ -110,7 +110,7 @@ impl Dial {
         }
     }
 
-    fn prove(&mut self, challenge: &Challenge, secret: &JobKey) -> Result<(), Dialed> {
+    fn prove(&mut self, challenge: &Challenge, secret: &HandshakeKey) -> Result<(), Dialed> {
         let (hello, nonce) = (&self.hello, &challenge.nonce);
         if challenge.magic != CHALLENGE_MAGIC
             || !secret.verify(Role::Acceptor, hello, nonce, &challenge.proof)

@@ -4,9 +4,10 @@
 //! places are taken the oldest goes, but not before it had a fair chance; until then newcomers wait in the kernel's
 //! backlog (law 9).
 
-use crate::secret::{JobKey, Role, nonce};
+use crate::secret::{HandshakeKey, Role};
 use crate::wire::{CHALLENGE_MAGIC, Challenge, HELLO_MAGIC, Hello, PROOF_MAGIC, Proof, VERSION};
 use ironweave_btl::Peer;
+use ironweave_btl::secret::random;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv, send};
@@ -120,7 +121,13 @@ impl Guests {
     }
 
     /// Reads what a guest says. One that is done, for good or bad, is taken out.
-    pub fn ready(&mut self, key: usize, generation: u32, me: Peer, secret: &JobKey) -> Outcome {
+    pub fn ready(
+        &mut self,
+        key: usize,
+        generation: u32,
+        me: Peer,
+        secret: &HandshakeKey,
+    ) -> Outcome {
         let Some(guest) = self.slab.get_mut(key).filter(|guest| guest.generation == generation)
         else {
             return Outcome::Pending;
@@ -145,7 +152,11 @@ impl Guests {
 
 impl Guest {
     /// `Err(None)` when it left.
-    fn listen(&mut self, me: Peer, secret: &JobKey) -> Result<Option<Hello>, Option<&'static str>> {
+    fn listen(
+        &mut self,
+        me: Peer,
+        secret: &HandshakeKey,
+    ) -> Result<Option<Hello>, Option<&'static str>> {
         loop {
             let wanted = match self.stage {
                 Stage::Hello => size_of::<Hello>(),
@@ -189,7 +200,12 @@ impl Guest {
         }
     }
 
-    fn challenge(&mut self, hello: Hello, me: Peer, secret: &JobKey) -> Result<(), &'static str> {
+    fn challenge(
+        &mut self,
+        hello: Hello,
+        me: Peer,
+        secret: &HandshakeKey,
+    ) -> Result<(), &'static str> {
         if hello.version.get() != VERSION {
             return Err("another version of the protocol");
         }
@@ -199,7 +215,7 @@ impl Guest {
         if hello.to.get() != me.0 || hello.from.get() == me.0 {
             return Err("looks for somebody else");
         }
-        let nonce = nonce().map_err(|_| "no randomness")?;
+        let nonce = random().map_err(|_| "no randomness")?;
         let proof = secret.prove(Role::Acceptor, &hello, &nonce);
         let challenge = Challenge { magic: CHALLENGE_MAGIC, nonce, proof };
         say(self.socket.as_fd(), challenge.as_bytes()).map_err(|_| "left during the handshake")?;

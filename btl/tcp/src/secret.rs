@@ -5,11 +5,8 @@
 //! it does not encrypt or sign what follows.
 
 use crate::wire::Hello;
+use ironweave_btl::secret::JobKey;
 use zerocopy::IntoBytes;
-
-/// The secret, bound to the job. Never printed.
-#[derive(Clone)]
-pub struct JobKey([u8; 32]);
 
 /// Which side proves.
 #[derive(Clone, Copy)]
@@ -20,31 +17,27 @@ pub enum Role {
     Acceptor,
 }
 
-impl JobKey {
+/// The secret, bound to the job.
+#[derive(Clone)]
+pub struct HandshakeKey(JobKey);
+
+impl HandshakeKey {
     /// The key of `job`, which all its processes derive from the same `secret`.
     pub fn new(secret: &[u8; 32], job: &str) -> Self {
-        let mut hasher = blake3::Hasher::new_keyed(secret);
-        hasher.update(b"ironweave tcp handshake v1\0");
-        hasher.update(job.as_bytes());
-        JobKey(*hasher.finalize().as_bytes())
+        HandshakeKey(JobKey::derive("ironweave tcp handshake v1", secret, job))
     }
 
     fn hash(&self, role: Role, hello: &Hello, nonce: &[u8; 32]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(match role {
+        let role = match role {
             Role::Initiator => b"initiator",
             Role::Acceptor => b"acceptor\0",
-        });
-        hasher.update(hello.as_bytes()); // names, version, attempt and the initiator's nonce
-        hasher.update(nonce);
-        hasher.finalize()
+        };
+        // The hello has names, version, attempt and the initiator's nonce.
+        self.0.hash(&[role, hello.as_bytes(), nonce])
     }
 
     fn seal_of(&self, hello: &Hello) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(b"hello\0\0\0\0");
-        hasher.update(Hello { seal: [0; 32], ..*hello }.as_bytes());
-        hasher.finalize()
+        self.0.hash(&[b"hello\0\0\0\0", Hello { seal: [0; 32], ..*hello }.as_bytes()])
     }
 
     /// `hello` with its seal.
@@ -69,23 +62,6 @@ impl JobKey {
     }
 }
 
-/// 32 bytes nobody can guess.
-///
-/// # Errors
-/// When the kernel has no randomness to give.
-pub fn nonce() -> rustix::io::Result<[u8; 32]> {
-    let mut nonce = [0; 32];
-    let mut filled = 0;
-    while filled < nonce.len() {
-        match rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(nonce)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,17 +83,17 @@ mod tests {
 
     #[test]
     fn a_seal_holds_for_one_hello_and_one_job() {
-        let key = JobKey::new(&[7; 32], "job");
+        let key = HandshakeKey::new(&[7; 32], "job");
         let sealed = key.seal(hello());
         assert!(key.is_sealed(&sealed));
         assert!(!key.is_sealed(&hello()));
         assert!(!key.is_sealed(&Hello { from: 5.into(), ..sealed }));
-        assert!(!JobKey::new(&[7; 32], "bob").is_sealed(&sealed));
+        assert!(!HandshakeKey::new(&[7; 32], "bob").is_sealed(&sealed));
     }
 
     #[test]
     fn everything_that_is_proved_matters() {
-        let key = JobKey::new(&[7; 32], "job");
+        let key = HandshakeKey::new(&[7; 32], "job");
         let proof = key.prove(Role::Initiator, &hello(), &[5; 32]);
         assert!(key.verify(Role::Initiator, &hello(), &[5; 32], &proof));
         assert!(!key.verify(Role::Acceptor, &hello(), &[5; 32], &proof), "role");
@@ -125,13 +101,8 @@ mod tests {
         assert!(!key.verify(Role::Initiator, &Hello { to: 3.into(), ..hello() }, &[5; 32], &proof));
         let other = Hello { nonce: [4; 32], ..hello() };
         assert!(!key.verify(Role::Initiator, &other, &[5; 32], &proof), "the other nonce");
-        for stranger in [JobKey::new(&[8; 32], "job"), JobKey::new(&[7; 32], "bob")] {
+        for stranger in [HandshakeKey::new(&[8; 32], "job"), HandshakeKey::new(&[7; 32], "bob")] {
             assert!(!stranger.verify(Role::Initiator, &hello(), &[5; 32], &proof));
         }
-    }
-
-    #[test]
-    fn nonces_differ() {
-        assert_ne!(nonce().expect("randomness"), nonce().expect("randomness"));
     }
 }

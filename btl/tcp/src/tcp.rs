@@ -16,9 +16,10 @@ use crate::interfaces::{Interface, list, select};
 use crate::outbound::SEND;
 use crate::pace::Pace;
 use crate::raw::unacknowledged;
-use crate::secret::{JobKey, nonce};
+use crate::secret::HandshakeKey;
 use crate::wire::{HELLO_MAGIC, Hello, LEAD_MAX, PAYLOAD_MAX, VERSION, bye, data_prefix};
 use crate::{socket, wire};
+use ironweave_btl::secret::random;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, Residue, Sink,
@@ -55,7 +56,7 @@ pub struct Tcp {
     scope: u32,
     caps: Caps,
     pub(crate) config: TcpConfig,
-    pub(crate) key: JobKey,
+    pub(crate) key: HandshakeKey,
     blob: Blob,
     pub(crate) epoll: OwnedFd,
     pub(crate) timer: OwnedFd,
@@ -168,7 +169,7 @@ impl Tcp {
             rail,
             scope: interface.index,
             caps: caps(interface, link, config.links),
-            key: JobKey::new(&config.secret, &config.job),
+            key: HandshakeKey::new(&config.secret, &config.job),
             config,
             blob: Blob { host, listening },
             epoll,
@@ -219,7 +220,7 @@ impl Tcp {
         let Some((from, to)) = self.blob.route(there, self.scope) else {
             return Err(Fault::rail(peer, Cause::Unreachable));
         };
-        let nonce = nonce().map_err(|errno| fault(peer, Call::Open, errno))?;
+        let nonce = random().map_err(|errno| fault(peer, Call::Open, errno))?;
         let (me, deadline) = (self.me, Instant::now() + self.config.connect_timeout);
         let generation = self.next_generation(peer);
         let slot = self.slot(peer);

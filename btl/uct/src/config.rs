@@ -23,7 +23,7 @@ pub struct UctConfig {
     pub devices: Vec<String>,
     /// At most so many devices of a network become rails.
     pub rails: usize,
-    /// Longest payload of one frame, in bytes; less where a transport cannot.
+    /// Longest payload of one frame, in bytes; less where a transport cannot. 0: as long as serves the transport best.
     pub frame: usize,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
@@ -48,7 +48,7 @@ impl Default for UctConfig {
             transports: Vec::new(),
             devices: Vec::new(),
             rails: 4,
-            frame: 32 << 10,
+            frame: 0,
             connect_timeout: Duration::from_secs(30),
             peer_timeout: Duration::from_secs(300),
             check: Duration::from_millis(100),
@@ -192,6 +192,19 @@ fn sift(resources: Vec<Resource>, config: &UctConfig) -> Result<Vec<Resource>, O
     }
 }
 
+/// Longest payload of one frame over `resource`, in bytes, where the transport can.
+pub(crate) fn frame(config: &UctConfig, resource: &Resource) -> usize {
+    match (config.frame, resource.transport.as_str()) {
+        // Each frame is a system call on both sides, and UCX takes no second before the first is out.
+        (0, "tcp") => 256 << 10,
+        (0, _) => 32 << 10,
+        (given, _) if resource.kind == DeviceKind::SharedMemory => given.min(QUEUE_FRAME_MAX),
+        (given, _) => given,
+    }
+}
+
+/// Longest payload of a frame where UCX counts a message's length in 16 bits, in bytes.
+const QUEUE_FRAME_MAX: usize = 60 << 10;
 /// Places in a queue in shared memory, each with a buffer of a frame's size. A power of two.
 const QUEUE: usize = 64;
 

@@ -9,7 +9,8 @@
 //! The blob is sealed with the job's key: the library reads addresses as structs, so none is given to it that a process of
 //! the job did not make.
 
-use crate::wire::JobKey;
+use crate::wire::seal_of;
+use ironweave_btl::secret::JobKey;
 use ironweave_ffi_uct::Name;
 
 const VERSION: u8 = 2;
@@ -99,7 +100,7 @@ impl Blob {
         out.push(transport.len() as u8);
         out.extend_from_slice(transport);
         out.extend_from_slice(&self.contact.encode());
-        let seal = key.seal(None, &out);
+        let seal = seal_of(key, None, &out);
         out.extend_from_slice(seal.as_bytes());
         out
     }
@@ -108,7 +109,7 @@ impl Blob {
     pub fn decode(bytes: &[u8], key: &JobKey) -> Option<Blob> {
         let (signed, seal) = bytes.split_at_checked(bytes.len().checked_sub(SEAL)?)?;
         let seal: [u8; SEAL] = seal.try_into().ok()?;
-        if key.seal(None, signed) != seal {
+        if seal_of(key, None, signed) != seal {
             return None;
         }
         let (&version, rest) = signed.split_first()?;
@@ -136,10 +137,11 @@ impl Blob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::job_key;
     use proptest::prelude::*;
 
     fn key() -> JobKey {
-        JobKey::new(&[3; 32], "job")
+        job_key(&[3; 32], "job")
     }
 
     proptest! {
@@ -159,7 +161,7 @@ mod tests {
             let blob = Blob { incarnation, frame, transport, contact };
             let bytes = blob.encode(&key());
             prop_assert_eq!(Blob::decode(&bytes, &key()), Some(blob));
-            prop_assert_eq!(Blob::decode(&bytes, &JobKey::new(&[3; 32], "another")), None);
+            prop_assert_eq!(Blob::decode(&bytes, &job_key(&[3; 32], "another")), None);
             for cut in 0..bytes.len() {
                 prop_assert_eq!(Blob::decode(&bytes[..cut], &key()), None);
             }

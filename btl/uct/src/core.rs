@@ -6,7 +6,8 @@
 use crate::endpoint::{Endpoint, Farewell, Lines, Phase, Seat};
 use crate::rma::READS;
 use crate::verdict::{Verdict, judge};
-use crate::wire::{Greeter, Greeting, JobKey, Kind, PEERS_MAX, index_of, split};
+use crate::wire::{Greeter, Greeting, Kind, PEERS_MAX, index_of, split};
+use ironweave_btl::secret::JobKey;
 use ironweave_btl::{Cause, Counters, Fault, Peer, Sink};
 use ironweave_ffi_uct::{EpId, Event, Status};
 use std::collections::VecDeque;

@@ -5,6 +5,7 @@ use crate::core::{Control, End, Parting};
 use crate::endpoint::{Endpoint, Lines, Phase};
 use crate::rail::Uct;
 use crate::wire::{self, Greeting, Kind, split};
+use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Sink};
 use ironweave_ffi_uct::{Status, UctError};
 use std::time::{Instant, SystemTime};
@@ -14,7 +15,7 @@ const NO_PORT: UctError = UctError::Call { call: "endpoint", status: Status::NO_
 impl Uct {
     /// A token for a new life with `peer`: nobody else can guess it.
     fn token(&self, peer: Peer) -> Result<u64, rustix::io::Errno> {
-        Ok(wire::token(peer.0, random()? as u32))
+        Ok(wire::token(peer.0, u32::from_le_bytes(random()?)))
     }
 
     /// A stamp larger than any that this process, or an earlier one of this rank, gave.
@@ -222,17 +223,4 @@ impl Uct {
             self.core.come_up(peer, sink);
         }
     }
-}
-
-pub(crate) fn random() -> Result<u64, rustix::io::Errno> {
-    let mut bytes = [0; 8];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(u64::from_le_bytes(bytes))
 }

@@ -9,15 +9,15 @@ use crate::config::{OpenError, UctConfig, choose, settings};
 use crate::contact::{Blob, Contact};
 use crate::core::{Core, End};
 use crate::endpoint::{Endpoint, Farewell, Phase};
-use crate::greet::random;
 use crate::reach::{Lent, OPENER_MAX, Reach};
 use crate::tasks::Tasks;
 use crate::verdict::{Verdict, judge};
 use crate::wire::{
-    EP_ADDRESS_MAX, Greeter, JobKey, Kind, LEAD_MAX, PEERS_MAX, PREFIX, split, word,
+    EP_ADDRESS_MAX, Greeter, Kind, LEAD_MAX, PEERS_MAX, PREFIX, job_key, split, word,
 };
 use ironweave_btl::copy::pack;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::secret::random;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Token,
@@ -37,8 +37,8 @@ const INLINE: usize = 256;
 const LINE: usize = 64;
 /// Bytes that the loop-back transport may hold for us.
 const UNREAD_MAX: usize = 1 << 20;
-/// Longest payload of a frame where UCX counts a message's length in 16 bits, in bytes.
-const QUEUE_FRAME_MAX: usize = 60 << 10;
+/// Longest message that is sent without asking, in bytes: longer frames are parts of messages that were asked for.
+const EAGER_MAX: usize = 64 << 10;
 /// How long nobody sleeps on a rail: accepting connections, checks and clocks have no descriptor.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -79,7 +79,7 @@ impl Uct {
     /// # Errors
     /// In words: no library, no such transport or device, or what the library says.
     pub fn open_all(config: &UctConfig) -> Result<Vec<Uct>, OpenError> {
-        if !(1024..=8 << 20).contains(&config.frame) {
+        if config.frame != 0 && !(1024..=8 << 20).contains(&config.frame) {
             return Err(OpenError::Limit("the frame size must be 1 KiB to 8 MiB"));
         }
         let library = match &config.library {
@@ -96,7 +96,8 @@ impl Uct {
         rail: u16,
         resource: &Resource,
     ) -> Result<Uct, OpenError> {
-        let incarnation = random().map_err(OpenError::Random)? | 1;
+        let random = || random().map(u64::from_le_bytes).map_err(OpenError::Random);
+        let incarnation = random()? | 1;
         let (transport, device) = (resource.transport.clone(), resource.device.clone());
         let failed = |error| OpenError::Transport {
             transport: transport.clone(),
@@ -107,7 +108,7 @@ impl Uct {
             |why| OpenError::Unfit { transport: transport.clone(), device: device.clone(), why };
         let mut port = Port::open(library).map_err(failed)?;
         let queues = resource.kind == DeviceKind::SharedMemory;
-        let frame = if queues { config.frame.min(QUEUE_FRAME_MAX) } else { config.frame };
+        let frame = crate::config::frame(config, resource);
         let message = LEAD_MAX + frame;
         let main = port.add(resource, &settings(resource, message)).map_err(failed)?;
         let attributes = *port.attributes(main);
@@ -157,9 +158,9 @@ impl Uct {
             port: Some(port),
             main,
             letters: aside,
-            core: Core::new(who, JobKey::new(&config.secret, &config.job)),
+            core: Core::new(who, job_key(&config.secret, &config.job)),
             tasks: Tasks::default(),
-            lent: Lent::new(random().map_err(OpenError::Random)?),
+            lent: Lent::new(random()?),
             reach,
             caps: caps(resource, &attributes, frame, reach),
             blob,
@@ -606,7 +607,7 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
         max_bcopy: frame,
         // Where a fence is one (`rma`).
         max_zcopy: if zcopy { frame.min(attributes.max_zcopy.saturating_sub(LEAD_MAX)) } else { 0 },
-        eager_limit: frame,
+        eager_limit: frame.min(EAGER_MAX),
         fragment: frame,
         put: device && attributes.max_put > 0,
         get: reach != Reach::Never,

@@ -24,6 +24,7 @@
 
 use crate::contact::Contact;
 use ironweave_btl::HEADER_MAX;
+use ironweave_btl::secret::JobKey;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -150,26 +151,14 @@ pub struct Greeter {
     pub incarnation: u64,
 }
 
-/// Seals greetings. Never printed.
-#[derive(Clone)]
-pub struct JobKey([u8; 32]);
+/// The key that seals greetings and address blobs of `job`.
+pub fn job_key(secret: &[u8; 32], job: &str) -> JobKey {
+    JobKey::derive("ironweave uct greeting v1", secret, job)
+}
 
-impl JobKey {
-    /// The key of `job`, which all its processes derive from the same `secret`.
-    pub fn new(secret: &[u8; 32], job: &str) -> Self {
-        let mut hasher = blake3::Hasher::new_keyed(secret);
-        hasher.update(b"ironweave uct greeting v1\0");
-        hasher.update(job.as_bytes());
-        JobKey(*hasher.finalize().as_bytes())
-    }
-
-    /// The seal of a body; of greetings by their kind, of address blobs with `None`.
-    pub fn seal(&self, kind: Option<Kind>, body: &[u8]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(&[kind.map_or(0, |kind| kind as u8 + 1)]);
-        hasher.update(body);
-        hasher.finalize()
-    }
+/// The seal of a body; of greetings by their kind, of address blobs with `None`.
+pub fn seal_of(key: &JobKey, kind: Option<Kind>, body: &[u8]) -> blake3::Hash {
+    key.hash(&[&[kind.map_or(0, |kind| kind as u8 + 1)], body])
 }
 
 impl Greeting {
@@ -206,7 +195,7 @@ impl Greeting {
         message.extend_from_slice(self.as_bytes());
         message.extend_from_slice(&contact);
         message.extend_from_slice(ep);
-        let seal = key.seal(Some(kind), &message[PREFIX..]);
+        let seal = seal_of(key, Some(kind), &message[PREFIX..]);
         message.extend_from_slice(seal.as_bytes());
         message
     }
@@ -220,7 +209,7 @@ impl Greeting {
         let (signed, seal) = body.split_at_checked(body.len().checked_sub(SEAL)?)?;
         let seal: [u8; SEAL] = seal.try_into().ok()?;
         // `blake3::Hash` compares in constant time.
-        if key.seal(Some(kind), signed) != seal {
+        if seal_of(key, Some(kind), signed) != seal {
             return None;
         }
         let (greeting, rest) = Greeting::read_from_prefix(signed).ok()?;
@@ -241,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn key() -> JobKey {
-        JobKey::new(&[7; 32], "job")
+        job_key(&[7; 32], "job")
     }
 
     #[test]
@@ -258,7 +247,7 @@ mod tests {
             (2, 5, contact, &b"endpoint"[..])
         );
         assert!(Greeting::decode(Kind::Welcome, body, &key()).is_none(), "another kind");
-        assert!(Greeting::decode(kind, body, &JobKey::new(&[7; 32], "bob")).is_none());
+        assert!(Greeting::decode(kind, body, &job_key(&[7; 32], "bob")).is_none());
         for at in 0..body.len() {
             let mut changed = body.to_vec();
             changed[at] ^= 1;

@@ -10,6 +10,7 @@ use crate::endpoint::{Link, Meeting, Slot};
 use crate::fault::cause;
 use crate::rail::{GLOBAL_HEADER, PEERS_MAX, Queue, Verbs};
 use crate::wire::{self, Contact, End, GREETING, Greeting, Kind, LEAD_MAX};
+use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
 use ironweave_ffi_verbs::{
     AddressHandle, Kind as QueueKind, Operation, Path, QueuePair, VerbsError, Wc,
@@ -121,8 +122,8 @@ impl Verbs {
         let slot = self.slot(peer);
         slot.generation = slot.generation.wrapping_add(1);
         let id = u64::from(peer.0) << 44 | u64::from(slot.generation & 0xfff) << 32;
-        let random = wire::nonce().unwrap_or_default(); // a number that need not be secret
-        let psn = u32::from_le_bytes([random[0], random[1], random[2], 0]);
+        // A number of 24 bits that need not be secret.
+        let psn = u32::from_le_bytes(random().unwrap_or_default()) >> 8;
         Ok(Conn::new(queue_pair, id, block, psn, self.config.queue, credits))
     }
 
@@ -217,7 +218,7 @@ impl Verbs {
             }
         }
         let mut conn = self.new_conn(peer).map_err(verbs)?;
-        conn.nonces.0 = wire::nonce()
+        conn.nonces.0 = random()
             .map_err(|errno| lost(Cause::Os { call: "getrandom", errno: errno.raw_os_error() }))?;
         let slot = self.slot(peer);
         slot.attempt += 1;
@@ -415,7 +416,7 @@ impl Verbs {
             call: "getrandom",
             errno: errno.raw_os_error(),
         };
-        conn.nonces = (hello.caller_nonce, wire::nonce().map_err(errno)?);
+        conn.nonces = (hello.caller_nonce, random().map_err(errno)?);
         let mut answer = self.greeting(Kind::Accept, peer, hello.attempt.get());
         answer.answerer_attempt = self.slot(peer).attempt.into();
         (answer.caller_nonce, answer.answerer_nonce) = conn.nonces;

@@ -14,8 +14,9 @@ use crate::fault::cause;
 use crate::iwarp::{self, Iwarp};
 use crate::memory::{Controls, Letters, Receives, Slots};
 use crate::rma::Open;
-use crate::wire::{self, Contact, Frame, GREETING, JobKey, LEAD_MAX, PREFIX};
+use crate::wire::{self, Contact, Frame, GREETING, LEAD_MAX, PREFIX};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
+use ironweave_btl::secret::{JobKey, random};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink,
@@ -247,8 +248,8 @@ impl Verbs {
         let letter = GLOBAL_HEADER + GREETING;
         let letters = Letters::new(&device, LETTERS, LETTERS / 2, letter)?;
         let rooms = (LETTERS / 2, LETTERS);
-        let random = wire::nonce().map_err(os("getrandom"))?;
-        let queue_key = u32::from_le_bytes([random[0], random[1], random[2], random[3] & 0x7f]);
+        let random = random().map_err(os("getrandom"))?;
+        let queue_key = u32::from_le_bytes(random) & 0x7fff_ffff;
         let datagrams = match iwarp {
             Some(_) => None,
             None => {
@@ -345,7 +346,7 @@ impl Verbs {
                     FailureReport::Prompt
                 },
             },
-            key: JobKey::new(&config.secret, &config.job),
+            key: wire::job_key(&config.secret, &config.job),
             max_message: state.max_message as usize,
             reads: limits.reads.clamp(1, 16),
             device,

@@ -31,6 +31,7 @@
 //! numbers only grow, so a replayed one changes nothing. All that follow cover a fresh nonce of the other side.
 
 use ironweave_btl::HEADER_MAX;
+use ironweave_btl::secret::JobKey;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -163,32 +164,21 @@ impl Greeting {
         let well_formed = greeting.magic == MAGIC && greeting.version == VERSION;
         let kind = Kind::of(greeting.kind).filter(|_| well_formed)?;
         // `blake3::Hash` compares in constant time.
-        (key.seal_of(&greeting) == greeting.seal).then_some((kind, greeting))
+        (greeting.seal_by(key) == greeting.seal).then_some((kind, greeting))
+    }
+
+    fn seal_by(&self, key: &JobKey) -> blake3::Hash {
+        key.hash(&[Greeting { seal: [0; 32], ..*self }.as_bytes()])
     }
 
     pub fn sealed(self, key: &JobKey) -> Greeting {
-        Greeting { seal: *key.seal_of(&self).as_bytes(), ..self }
+        Greeting { seal: *self.seal_by(key).as_bytes(), ..self }
     }
 }
 
-/// The secret, bound to the job. Never printed.
-#[derive(Clone)]
-pub struct JobKey([u8; 32]);
-
-impl JobKey {
-    /// The key of `job`, which all its processes derive from the same `secret`.
-    pub fn new(secret: &[u8; 32], job: &str) -> Self {
-        let mut hasher = blake3::Hasher::new_keyed(secret);
-        hasher.update(b"ironweave verbs greeting v1\0");
-        hasher.update(job.as_bytes());
-        JobKey(*hasher.finalize().as_bytes())
-    }
-
-    fn seal_of(&self, greeting: &Greeting) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(Greeting { seal: [0; 32], ..*greeting }.as_bytes());
-        hasher.finalize()
-    }
+/// The key that seals greetings of `job`.
+pub fn job_key(secret: &[u8; 32], job: &str) -> JobKey {
+    JobKey::derive("ironweave verbs greeting v1", secret, job)
 }
 
 /// What a frame is.
@@ -260,23 +250,6 @@ pub fn taken(words: (u32, u32)) -> Option<u32> {
     (taken == !complement).then_some(taken)
 }
 
-/// Sixteen bytes nobody can guess.
-///
-/// # Errors
-/// When the kernel has no randomness to give.
-pub fn nonce() -> rustix::io::Result<[u8; 16]> {
-    let mut nonce = [0; 16];
-    let mut filled = 0;
-    while filled < nonce.len() {
-        match rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(nonce)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,10 +262,10 @@ mod tests {
 
     #[test]
     fn greetings_are_believed_of_members_only() {
-        let key = JobKey::new(&[7; 32], "job");
+        let key = job_key(&[7; 32], "job");
         let sealed = greeting().sealed(&key);
         assert_eq!(Greeting::decode(sealed.as_bytes(), &key), Some((Kind::Accept, sealed)));
-        for stranger in [JobKey::new(&[8; 32], "job"), JobKey::new(&[7; 32], "bob")] {
+        for stranger in [job_key(&[8; 32], "job"), job_key(&[7; 32], "bob")] {
             assert_eq!(Greeting::decode(sealed.as_bytes(), &stranger), None);
         }
         for at in 0..GREETING {
@@ -334,7 +307,7 @@ mod tests {
     proptest! {
         #[test]
         fn noise_is_no_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert_eq!(Greeting::decode(&bytes, &JobKey::new(&[1; 32], "job")), None);
+            prop_assert_eq!(Greeting::decode(&bytes, &job_key(&[1; 32], "job")), None);
             let _ = decode_frame(&bytes);
         }
     }
