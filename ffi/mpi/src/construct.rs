@@ -360,7 +360,7 @@ mpi! {
 
     fn MPI_Comm_set_info(comm: MPI_Comm, info: MPI_Info) on comm {
         let hints = info::hints(info)?;
-        comm::get(comm)?.state().info = hints;
+        info::update(&mut comm::get(comm)?.state().info, hints);
         Ok(())
     }
 

@@ -50,6 +50,26 @@ pub fn hints(handle: MPI_Info) -> Result<Option<Arc<Pairs>>> {
     if handle == MPI_INFO_NULL { Ok(None) } else { get(handle).map(|pairs| Some(Arc::new(pairs))) }
 }
 
+/// Sets a key; one that is there keeps its place.
+fn set(pairs: &mut Pairs, key: String, value: String) {
+    match pairs.iter_mut().find(|(there, _)| *there == key) {
+        Some((_, there)) => *there = value,
+        None => pairs.push((key, value)),
+    }
+}
+
+/// Adds newer hints to those that an object has; hints that are not among the newer ones stay (§7.4.4).
+pub fn update(hints: &mut Option<Arc<Pairs>>, newer: Option<Arc<Pairs>>) {
+    let (Some(there), Some(newer)) = (&mut *hints, &newer) else {
+        *hints = newer.or_else(|| hints.take());
+        return;
+    };
+    let there = Arc::make_mut(there);
+    for (key, value) in newer.iter() {
+        set(there, key.clone(), value.clone());
+    }
+}
+
 /// How the job was started (§11.2.3): what can be told about this process.
 fn environment() -> Pairs {
     let mut pairs = Vec::new();
@@ -150,11 +170,7 @@ mpi! {
     fn MPI_Info_set(info: MPI_Info, key: *const c_char, value: *const c_char) on ever {
         // SAFETY: the caller's strings.
         let (key, value) = unsafe { (self::key(key)?, self::value(value)?) };
-        let mut pairs = lock(info)?;
-        match pairs.iter_mut().find(|(there, _)| *there == key) {
-            Some((_, there)) => *there = value,
-            None => pairs.push((key, value)),
-        }
+        set(&mut *lock(info)?, key, value);
         Ok(())
     }
 

@@ -1,6 +1,17 @@
 /* Chapters 7 and 11: hints of communicators, ranges of groups, inter-communicators made from groups and merged. */
 #include "check.h"
 
+/* Whether a communicator has this hint. */
+static int tells(MPI_Comm comm, const char *key, const char *value) {
+  MPI_Info used;
+  char text[16];
+  int length = sizeof text, there;
+  OK(MPI_Comm_get_info(comm, &used));
+  OK(MPI_Info_get_string(used, key, &length, text, &there));
+  OK(MPI_Info_free(&used));
+  return there && strcmp(text, value) == 0;
+}
+
 static void hints(void) {
   MPI_Info info, used;
   MPI_Comm dup, later;
@@ -13,7 +24,14 @@ static void hints(void) {
   OK(MPI_Info_get_nkeys(used, &n));
   CHECK(n >= 0);
   OK(MPI_Info_free(&used));
+  OK(MPI_Info_delete(info, "mpi_assert_no_any_tag"));
+  OK(MPI_Info_set(info, "mpi_assert_exact_length", "true"));
   OK(MPI_Comm_set_info(dup, info));
+  CHECK(tells(dup, "mpi_assert_exact_length", "true"));
+  CHECK(tells(dup, "mpi_assert_no_any_tag", "true")); /* what is not given stays */
+  OK(MPI_Info_set(info, "mpi_assert_exact_length", "false"));
+  OK(MPI_Comm_set_info(dup, info));
+  CHECK(tells(dup, "mpi_assert_exact_length", "false"));
   OK(MPI_Comm_idup_with_info(dup, info, &later, &request));
   OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
   OK(MPI_Comm_compare(dup, later, &n));
