@@ -584,11 +584,12 @@ impl Engine {
         let rank = self.job.rank();
         // Writing to a string cannot fail.
         let _ = self.core.dump(&mut text);
-        eprintln!(
-            "ironweave watchdog: rank {rank} has waited in vain; failed: {:?}, suspects: {:?}\n{text}",
+        let text = format!(
+            "ironweave watchdog: rank {rank} has waited in vain; failed: {:?}, suspects: {:?}\n{text}\n",
             self.failures.since(0).map(|failed| failed.process).collect::<Vec<_>>(),
             self.failures.suspects().collect::<Vec<_>>(),
         );
+        eprint!("{text}"); // in one piece, beside those of other ranks
     }
 }
 

@@ -3,7 +3,8 @@
 
 mod support;
 
-use std::process::Output;
+use std::path::Path;
+use std::process::{Command, Output};
 use support::{Job, SHM, TCP};
 
 /// Three links, all of them rails.
@@ -85,6 +86,25 @@ fn three_links_carry_every_size_in_order() {
 fn a_job_of_one_talks_to_itself() {
     succeed(1, &[], &["sizes"]);
     succeed(1, &[], &["mistakes"]);
+}
+
+/// Under MPICH's launcher (Hydra), which speaks PMI-1 and tells of deaths by SIGUSR1 and `PMI_dead_processes`. A rank that ends by
+/// a signal is nothing it lets others survive (5.0.2, whatever `-disable-auto-cleanup` says); one that exits is.
+#[test]
+fn under_mpichs_launcher() {
+    let hydra = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/mpich/bin/mpiexec");
+    if !hydra.exists() {
+        return println!("SKIP jobs/under_mpichs_launcher: MPICH is not in .venv/mpich (ci/setup)");
+    }
+    for (ranks, arguments) in
+        [(3, &["sizes"][..]), (4, &["order", "7"]), (3, &["quiet_exit"]), (4, &["topology"])]
+    {
+        let job = Job { ranks, parameters: &[], program: "scenarios", arguments, tcp_from: None };
+        let mut command = Command::new(&hydra);
+        command.args(["-disable-auto-cleanup", "-n", &ranks.to_string()]);
+        let output = job.run_by(command);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
 }
 
 /// A rank dies at a random moment of an all-to-all exchange: `IW_SEED=N` replays one.

@@ -61,7 +61,7 @@ extern "C" fn at_exit() {
         && WORLD.load(Ordering::Relaxed) != HERE
         && let Err(error) = process::stop()
     {
-        eprintln!("ironweave: {}: leaving the job: {error}", process::describe());
+        process::tell(format_args!("leaving the job: {error}"));
     }
 }
 
@@ -156,8 +156,8 @@ mpi! {
     }
 
     fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on ever {
-        let who = process::describe();
-        eprintln!("ironweave: {who}: MPI_Abort on {} with code {errorcode}", crate::comm::describe(comm));
+        let place = crate::comm::describe(comm);
+        process::tell(format_args!("MPI_Abort on {place} with code {errorcode}"));
         process::abort_members(comm, errorcode)
     }
 

@@ -378,11 +378,8 @@ pub fn raise(name: &'static str, on: Target, mut error: Fail) -> c_int {
                 Target::File(_) => "a file".into(),
                 Target::None | Target::Ever | Target::Tool => "MPI_COMM_SELF".into(),
             };
-            let who = process::describe();
-            eprintln!(
-                "ironweave: {who}: {name} on {place}: {}: {error}",
-                class_name(class_of(code))
-            );
+            let class = class_name(class_of(code));
+            process::tell(format_args!("{name} on {place}: {class}: {error}"));
             match (handler, target) {
                 (errhandler::Handler::Fatal, _) => process::abort(code),
                 (_, Target::Comm(comm)) if comm::find(comm).is_some() => {

@@ -11,6 +11,7 @@ use ironweave_core::CommHandle;
 use ironweave_pml::ob1::{ReqId, Status};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::io::Write;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -413,6 +414,14 @@ pub fn describe() -> String {
         Ok(world) => format!("rank {}", world.rank),
         Err(_) => format!("process {}", std::process::id()),
     }
+}
+
+/// Tells people something, who says it before. In one piece: what others say at the same time, or the launcher after it, does not
+/// come in between.
+pub fn tell(what: std::fmt::Arguments<'_>) {
+    let line = format!("ironweave: {}: {what}\n", describe());
+    // Nobody may be listening.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Ends the job with this code.

@@ -143,7 +143,7 @@ fn every_wrong_argument_has_its_class() {
         }
         assert!(theirs.len() > cases.len() * 8 / 10, "the other library was not asked much");
     } else {
-        println!("SKIP abi_oracle_arguments_1: MPICH's libmpi_abi is not installed (ci/peers)");
+        println!("SKIP abi_oracle_arguments_1: MPICH's libmpi_abi is not installed (ci/setup)");
     }
     assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
     std::fs::remove_file(program).expect("it was just made");

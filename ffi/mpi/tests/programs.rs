@@ -1,6 +1,6 @@
 //! C programs of our own (`tests/c`), one for each chapter, built with the installed `mpicc`: each checks what calls give,
 //! and what it prints is compared with what the same binary prints on another library of the standard ABI, where that is
-//! installed (`ci/peers`: MPICH's).
+//! installed (MPICH's, by `ci/setup`).
 
 mod common;
 
@@ -36,7 +36,7 @@ fn chapter(name: &str, flags: &[&str], ranks: u32) {
         let other = other.expect("the other library ends, at one of three times");
         assert_eq!(said, String::from_utf8_lossy(&other.stdout), "{name}: the libraries differ");
     } else {
-        println!("SKIP abi_oracle_{name}_{ranks}: MPICH's libmpi_abi is not installed (ci/peers)");
+        println!("SKIP abi_oracle_{name}_{ranks}: MPICH's libmpi_abi is not installed (ci/setup)");
     }
     std::fs::remove_file(program).expect("it was just made");
 }

@@ -62,10 +62,15 @@ btl=self,tcp
             );
             command.args(["sh", "-c", &script]);
         }
+        command.envs(environment.iter().copied());
+        self.run_by(command)
+    }
+
+    /// As `run`, by a launcher that is given all but the program and its arguments.
+    pub fn run_by(&self, mut command: Command) -> Output {
         command.arg(programs().join("examples").join(self.program)).args(self.arguments);
         // Ranks that wait in vain say what they wait for, well before this test gives up on them.
         command.env("IRONWEAVE_WATCHDOG", "40");
-        command.envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the launcher starts");
         let since = Instant::now();
