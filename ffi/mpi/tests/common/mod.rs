@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,11 +52,13 @@ pub fn compile_source(name: &str, text: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// Tests of one program with several sizes run at the same time.
+/// A file of its own: tests of one program with several sizes run at the same time, in one process or in several.
 fn place(name: &str) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let made = MADE.fetch_add(1, Ordering::Relaxed);
     let folder = installed().with_file_name("mpi-programs");
     std::fs::create_dir_all(&folder).expect("a writable target");
-    folder.join(format!("{name}-{}", std::process::id()))
+    folder.join(format!("{name}-{}-{made}", std::process::id()))
 }
 
 fn build(name: &str, source: &Path, flags: &[&str]) -> PathBuf {
