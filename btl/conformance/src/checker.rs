@@ -87,6 +87,8 @@ pub(crate) struct Checker {
     pub landed_err: u64,
     pub rma_ok: u64,
     pub rma_err: u64,
+    /// How the last access failed.
+    pub rma_fault: Option<Fault>,
     pub faults: u64,
     pub reports: u64,
 }
@@ -111,6 +113,7 @@ impl Checker {
             landed_err: 0,
             rma_ok: 0,
             rma_err: 0,
+            rma_fault: None,
             faults: 0,
             reports: 0,
         }
@@ -428,7 +431,10 @@ impl Sink for Checker {
                     self.wrong(format!("byte {at} of what {token:?} got is wrong"));
                 }
             }
-            Err(_) => self.rma_err += 1,
+            Err(fault) => {
+                self.rma_err += 1;
+                self.rma_fault = Some(fault);
+            }
         }
         self.bury(out.loans, "remote access");
     }

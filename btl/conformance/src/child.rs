@@ -82,7 +82,7 @@ pub(crate) fn die() {
 
 /// Plays a part until the stage hangs up.
 pub(crate) fn play<H: Harness>(role: &Role) -> ! {
-    run::watch(format!("this is process {} of a stage", role.first));
+    let _watch = run::watch(format!("this is process {} of a stage", role.first));
     run::raise_descriptor_limit();
     let control =
         std::io::stdin().as_fd().try_clone_to_owned().expect("stdin is the control socket");

@@ -2,7 +2,7 @@
 
 use crate::{Harness, child};
 use std::fmt::Display;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 /// What the test's thread does just now, for the watchdog.
@@ -73,7 +73,7 @@ impl Run {
         if let Some(reason) = H::cannot(test) {
             return println!("SKIP {}: {reason}", self.skipped());
         }
-        watch(self.replay());
+        let _watch = watch(self.replay());
         raise_descriptor_limit();
         if let Err(Skip(reason)) = scenario(&self) {
             println!("SKIP {}: {reason}", self.skipped());
@@ -113,18 +113,25 @@ pub(crate) fn doing(what: &str) {
     }
 }
 
-/// Aborts this process when it hangs inside a transport, where no stage can look at it. Stages give up before.
-pub(crate) fn watch(hint: String) {
+/// Aborts this process when it hangs inside a transport, where no stage can look at it. Stages give up before. Until what is
+/// given back is dropped: other tests may follow in this process.
+pub(crate) fn watch(hint: String) -> Arc<()> {
     let limit = patience() * 4;
+    let watched = Arc::new(());
+    let going_on = Arc::downgrade(&watched);
     std::thread::spawn(move || {
         let start = Instant::now();
         while start.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(200));
+            if going_on.strong_count() == 0 {
+                return;
+            }
         }
         let doing = what_it_does();
         eprintln!("WATCHDOG: process {} is still at: {doing}\n  {hint}", std::process::id());
         std::process::abort();
     });
+    watched
 }
 
 /// Thousands of endpoints need thousands of descriptors.

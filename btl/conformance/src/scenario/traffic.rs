@@ -361,7 +361,8 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
                 offset += len;
             }
             all_back(&mut stage);
-            assert_eq!(stage.me().check.rma_err, 0, "an access failed for no reason");
+            let check = &mut stage.me().check;
+            assert_eq!(check.rma_err, 0, "an access failed: {:?}", check.rma_fault);
             stage.tell(peer, Command::Deregister(put.then_some(key)));
             // The key is void now: an error of the operation, or the rail's end, but no success.
             let done = stage.me().check.rma_ok;
