@@ -117,7 +117,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         }
     }
 
-    /// Waits until every operation is over; after a panic, receives are cancelled first.
+    /// Waits until every operation is over; after a panic, those that have not matched are cancelled first.
     fn close(&self, cancel: bool) -> Result<()> {
         let slots = std::mem::take(&mut self.open.borrow_mut().slots);
         let mut first = Ok(());

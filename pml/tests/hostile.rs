@@ -38,9 +38,10 @@ fn frames() -> impl Strategy<Value = Hostile> {
         wire::WireStatus::Lost,
         wire::WireStatus::Stale,
         wire::WireStatus::Interrupted,
+        wire::WireStatus::Withdrawn,
     ]);
     let header =
-        (0..14usize, envelope, [word(), word(), word(), word(), word()], status, any::<bool>())
+        (0..15usize, envelope, [word(), word(), word(), word(), word()], status, any::<bool>())
             .prop_map(|(kind, envelope, [a, b, c, d, e], status, flag)| {
                 let asked = Asked {
                     sender: a,
@@ -81,6 +82,7 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     })
                     .as_bytes()
                     .to_vec(),
+                    13 => Announce::withdraw(envelope, a).as_bytes().to_vec(),
                     5 => Frag::of_stream(a, b).as_bytes().to_vec(),
                     6 if flag => Fin::to_sender(a, status).as_bytes().to_vec(),
                     6 => Fin::to_receiver(a, b, c, asked.round, status).as_bytes().to_vec(),

@@ -2,8 +2,11 @@
 
 mod util;
 
-use ironweave_pml::ob1::{Mode, PmlError, Source, Started, TagMatch};
+use ironweave_btl::Peer;
+use ironweave_pml::ob1::wire::{Announce, Envelope, Nack, WireStatus};
+use ironweave_pml::ob1::{Completion, Mode, PmlError, ReqId, Source, Started, TagMatch};
 use util::{Memory, Profile, World, pattern};
+use zerocopy::IntoBytes;
 
 const LENGTHS: [usize; 16] = [
     0,
@@ -205,6 +208,122 @@ fn a_posted_receive_can_be_cancelled_and_a_matched_one_not() {
     world.engines[1].cancel(matched);
     let completion = world.finish(1, matched);
     assert!(!completion.status.is_cancelled() && completion.result == Ok(()));
+    assert_eq!(world.finish_send(0, sent), Ok(()));
+}
+
+/// The request of a send that is not over at once.
+fn pending(started: Started) -> ReqId {
+    match started {
+        Started::Pending(request) => request,
+        Started::Done => panic!("the send is over"),
+    }
+}
+
+/// MPI §3.8.4: a cancelled send ends, whatever its receiver's program does; its message is received, or never was there.
+#[test]
+fn a_send_without_a_receive_can_be_cancelled_and_a_matched_one_not() {
+    for (name, rails) in rails() {
+        for len in [0, 100, 100_000, 3_000_000] {
+            let mut world = World::new(2, &rails);
+            let (data, into) = (Memory::of(pattern(len, 1)), Memory::zeroed(len));
+            // Before anything of it is out, and when the receiver has kept it.
+            for settle in [false, true] {
+                let sent = pending(world.send(0, 1, Mode::Synchronous, &data, 5));
+                if settle {
+                    world.settle();
+                    assert!(!world.engines[0].is_complete(sent), "{name}: {len} bytes");
+                }
+                world.engines[0].cancel(sent);
+                world.engines[0].cancel(sent); // twice is once
+                let Completion { status, result } = world.finish(0, sent);
+                assert!(
+                    status.is_cancelled() && result == Ok(()),
+                    "{name}: {len} bytes: {result:?}"
+                );
+                let comm = world.comms[1];
+                let probed = world.engines[1].probe(comm, Source::Any, TagMatch::Any);
+                assert_eq!(probed, Ok(None), "{name}: a cancelled message of {len} bytes");
+            }
+            // With a receive, and when `mprobe` has taken it.
+            let request = world.recv(1, &into, Source::Rank(0), TagMatch::Tag(5));
+            let sent = pending(world.send(0, 1, Mode::Synchronous, &data, 5));
+            world.engines[0].cancel(sent);
+            assert_eq!(world.finish(1, request).status.bytes, len, "{name}");
+            assert!(!world.finish(0, sent).status.is_cancelled());
+            assert!(into.bytes() == pattern(len, 1));
+            let sent = pending(world.send(0, 1, Mode::Synchronous, &data, 6));
+            world.settle();
+            let comm = world.comms[1];
+            let claimed = world.engines[1].mprobe(comm, Source::Rank(0), TagMatch::Tag(6));
+            let (message, _) = claimed.expect("right").expect("it is there");
+            world.engines[0].cancel(sent);
+            world.settle();
+            assert!(!world.engines[0].is_complete(sent));
+            let request = world.engines[1].mrecv(message, into.buffer()).expect("claimed");
+            assert_eq!(world.finish(1, request).status.bytes, len);
+            assert!(!world.finish(0, sent).status.is_cancelled());
+            assert_eq!(world.engines[1].stats().malformed + world.engines[0].stats().malformed, 0);
+            assert_eq!(world.fabric.registered(), 0, "{name}");
+        }
+    }
+}
+
+/// The word that a message is cancelled comes before the message, over another rail or a faster way.
+#[test]
+fn a_message_that_was_cancelled_before_it_came_is_dropped_when_it_comes() {
+    for posted in [false, true] {
+        let mut world = World::new(2, &[Profile::copied()]);
+        let (data, into) = (Memory::of(pattern(100, 1)), Memory::zeroed(100));
+        let warm = world.recv(1, &into, Source::Any, TagMatch::Any);
+        let sent = world.send(0, 1, Mode::Standard, &data, 4);
+        world.finish(1, warm);
+        world.finish_send(0, sent).expect("both live");
+        let request = posted.then(|| world.recv(1, &into, Source::Any, TagMatch::Tag(5)));
+        let sent = pending(world.send(0, 1, Mode::Synchronous, &data, 5));
+        world.engines[0].cancel(sent);
+        world.engines[0].progress();
+        assert_eq!(world.fabric.waiting(Peer(0), Peer(1)), 2, "the message and its cancellation");
+        world.fabric.swap_first(0, Peer(0), Peer(1));
+        let completion = world.finish(0, sent);
+        assert_eq!(completion.result, Ok(()));
+        assert_eq!(completion.status.is_cancelled(), !posted);
+        if let Some(request) = request {
+            assert_eq!(world.finish(1, request).status.bytes, 100);
+        }
+        // What follows is received as ever.
+        let request = world.recv(1, &into, Source::Any, TagMatch::Any);
+        let sent = world.send(0, 1, Mode::Synchronous, &data, 6);
+        assert_eq!(world.finish(1, request).status.tag, 6);
+        world.finish_send(0, sent).expect("both live");
+    }
+}
+
+/// A peer that cancels what it never announced, or answers a cancellation that nobody asked for, changes nothing.
+#[test]
+fn cancellations_of_nothing_change_nothing() {
+    let mut world = World::new(2, &[Profile::copied()]);
+    let (data, into) = (Memory::of(pattern(100, 1)), Memory::zeroed(100));
+    let sent = pending(world.send(0, 1, Mode::Synchronous, &data, 5));
+    world.settle();
+    // One of these names it.
+    for generation in 0..8 {
+        let nack = Nack::to_sender(generation << 32, WireStatus::Withdrawn);
+        world.fabric.inject(0, Peer(1), Peer(0), nack.as_bytes(), &[]);
+    }
+    world.settle();
+    assert_eq!(world.engines[0].stats().malformed, 1, "nobody had cancelled it");
+    let request = world.recv(1, &into, Source::Any, TagMatch::Any);
+    assert_eq!(world.finish(1, request).status.bytes, 100);
+    assert_eq!(world.finish_send(0, Started::Pending(sent)), Ok(()));
+    for seq in [0, 1, 7] {
+        let envelope = Envelope { cid: 0, epoch: 0, seq, source: 0, tag: 5, ready: false };
+        let header = Announce::withdraw(envelope, 99);
+        world.fabric.inject(0, Peer(0), Peer(1), header.as_bytes(), &[]);
+    }
+    world.settle();
+    let request = world.recv(1, &into, Source::Any, TagMatch::Any);
+    let sent = world.send(0, 1, Mode::Synchronous, &data, 6);
+    assert_eq!(world.finish(1, request).status.tag, 6);
     assert_eq!(world.finish_send(0, sent), Ok(()));
 }
 

@@ -180,6 +180,38 @@ fn without_a_world_the_initial_error_handler_is_due() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// A send that nobody receives ends when it is cancelled, and nobody sees its message; a message that is received is not cancelled.
+/// (MPICH never cancels sends, so this is asked of ours alone.)
+#[test]
+fn sends_can_be_cancelled() {
+    let text = "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
+        static int ended(MPI_Request *r) { MPI_Status s; int flag;\n\
+        MPI_Cancel(r); MPI_Wait(r, &s); MPI_Test_cancelled(&s, &flag); return flag; }\n\
+        int main(int c, char **v) { static char data[1000000]; int rank, flag, answers[4]; MPI_Request r;\n\
+        MPI_Init(&c, &v); MPI_Comm_rank(MPI_COMM_WORLD, &rank);\n\
+        if (rank == 0) {\n\
+        MPI_Isend(data, 1000000, MPI_CHAR, 1, 7, MPI_COMM_WORLD, &r); answers[0] = ended(&r);\n\
+        MPI_Issend(data, 1, MPI_CHAR, 1, 7, MPI_COMM_WORLD, &r); answers[1] = ended(&r);\n\
+        MPI_Ssend_init(data, 9, MPI_CHAR, 1, 7, MPI_COMM_WORLD, &r); MPI_Start(&r); answers[2] = ended(&r);\n\
+        MPI_Start(&r); MPI_Barrier(MPI_COMM_WORLD); MPI_Barrier(MPI_COMM_WORLD); answers[3] = ended(&r);\n\
+        MPI_Request_free(&r);\n\
+        printf(\"%d%d%d%d\\n\", answers[0], answers[1], answers[2], answers[3]);\n\
+        } else {\n\
+        MPI_Barrier(MPI_COMM_WORLD);\n\
+        MPI_Recv(data, 9, MPI_CHAR, 0, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);\n\
+        MPI_Barrier(MPI_COMM_WORLD);\n\
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);\n\
+        if (flag) { printf(\"a message is left\\n\"); } }\n\
+        return MPI_Finalize(); }\n";
+    let program = compile_source("cancelled", text, &[]);
+    for transport in ["self,shm", "self,tcp"] {
+        let output = ours(&program, 2, &[("IRONWEAVE_BTL", transport)]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "1110\n", "{transport}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// `--with-ft`: programs can ask whether a failure ends the job.
 #[test]
 fn whether_failures_are_survived_is_told() {

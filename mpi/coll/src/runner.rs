@@ -375,7 +375,8 @@ impl Runner {
         match self.state {
             State::Idle | State::Failing(_) => {}
             State::Posting { .. } | State::Waiting { .. } => {
-                for open in &self.open {
+                // Sends run on: what a peer does with its message is for the peer to know (law 5).
+                for open in self.open.iter().filter(|open| open.expected != SENT) {
                     pml.cancel(open.request);
                 }
                 self.state = State::Failing(error.into());

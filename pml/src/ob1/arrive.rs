@@ -238,6 +238,7 @@ impl Engine {
         payload: &[u8],
     ) {
         let Some(&envelope) = envelope_of(&frame) else { return };
+        let cancelled = !self.withdrawn.is_empty() && self.forget_withdrawn(from, &frame);
         let there = self.comms.at(comm);
         let Envelope { source, tag, .. } = envelope;
         if there.members[source as usize].poisoned {
@@ -253,6 +254,9 @@ impl Engine {
             return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
         }
         let slot = there.take_posted(&mut self.recvs, source, tag);
+        if slot == NIL && cancelled {
+            return self.refuse(from, &frame, WireStatus::Withdrawn);
+        }
         let length = match frame {
             Frame::Rndv { length, .. }
             | Frame::Stream { length, .. }
@@ -328,9 +332,56 @@ impl Engine {
 
     /// Answers a message that will not be received, if its sender waits for an answer.
     pub fn refuse(&mut self, from: Peer, frame: &Frame, status: WireStatus) {
+        if !self.withdrawn.is_empty() {
+            self.forget_withdrawn(from, frame);
+        }
         if let Frame::Rndv { sender, .. } | Frame::Rget { sender, .. } = *frame {
             self.nack_sender(from, sender, status);
         }
+    }
+
+    /// The sender cancels a message that it has announced: it is dropped, unless it has matched. It may still be on its way, over
+    /// another rail.
+    pub fn on_withdraw(&mut self, from: Peer, envelope: &Envelope, sender: u64) {
+        let is_here = match self.comms.find(from, envelope) {
+            Found::NotYet => false,
+            Found::Here(slot) => {
+                let comm = self.comms.at(slot);
+                for message in comm.kept(&self.messages) {
+                    let kept = &self.messages[message];
+                    if kept.peer == from
+                        && let Body::Rndv { sender: of, .. } | Body::Rget { sender: of, .. } =
+                            kept.body
+                        && of == sender
+                    {
+                        self.nack_sender(from, sender, WireStatus::Withdrawn);
+                        return self.discard(message);
+                    }
+                }
+                let expected = self.comms.at(slot).members[envelope.source as usize].expected;
+                envelope.seq.wrapping_sub(expected) >= 1 << 15
+            }
+            // The announcement was, or will be, answered for itself.
+            Found::Stale => true,
+            Found::Impostor => return self.malformed(from, "source rank"),
+        };
+        if is_here || self.withdrawn.contains(&(from, sender)) {
+            return; // it has matched, and is answered by its receive
+        }
+        if self.withdrawn.len() >= self.config.early_frames {
+            return self.report(from, Cause::Exhausted("room for cancellations"));
+        }
+        self.withdrawn.push((from, sender));
+    }
+
+    /// Whether the message was cancelled before it came. Says so once.
+    #[cold]
+    fn forget_withdrawn(&mut self, from: Peer, frame: &Frame) -> bool {
+        let (Frame::Rndv { sender, .. } | Frame::Rget { sender, .. }) = *frame else {
+            return false;
+        };
+        let at = self.withdrawn.iter().position(|of| *of == (from, sender));
+        at.map(|at| self.withdrawn.swap_remove(at)).is_some()
     }
 
     // Eager streams.

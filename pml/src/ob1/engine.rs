@@ -113,6 +113,8 @@ pub(super) struct Engine {
     pub peers: Peers,
     /// Frames for communicators to come, in order.
     pub early: Vec<Early>,
+    /// Messages that were cancelled before they came: whose, and by what token.
+    pub withdrawn: Vec<(Peer, u64)>,
     /// Keys whose memory is to be closed to peers, before the owner is told of any completion.
     pub deregister: Vec<(RailId, RemoteKey)>,
     /// Keys of sources that were read to their end.
@@ -146,6 +148,7 @@ impl Engine {
             kept: 0,
             peers: Peers::new(),
             early: Vec::new(),
+            withdrawn: Vec::new(),
             deregister: Vec::new(),
             retire: Vec::new(),
             reroute: Vec::new(),
@@ -281,6 +284,7 @@ impl Engine {
             Frame::Match(_) | Frame::Rndv { .. } | Frame::Stream { .. } | Frame::Rget { .. } => {
                 self.arrive(rail, from, frame, header, payload);
             }
+            Frame::Withdraw { envelope, sender } => self.on_withdraw(from, &envelope, sender),
             Frame::Frag { receiver, offset, round } => {
                 self.on_frag(from, receiver, offset, round, payload);
             }

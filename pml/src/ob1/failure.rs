@@ -199,6 +199,7 @@ impl Engine {
         state.stream_in = None; // its message goes with the other incomplete ones below
         self.refresh(peer);
         self.early.retain(|early| early.from != peer);
+        self.withdrawn.retain(|(of, _)| *of != peer);
         self.lost.retain(|(of, _)| *of != peer);
 
         let comms: Vec<(u32, Vec<u32>)> =

@@ -375,12 +375,13 @@ impl<B: Btl> Ob1<B> {
         }
     }
 
-    /// Cancels a receive: it is complete at once, `cancelled`, unless it has matched; then it runs on. Sends are not
-    /// cancelled.
+    /// Cancels an operation. A receive is complete at once, `cancelled`, unless it has matched; then it runs on. A send that
+    /// waits for its receiver completes as the receiver says: `cancelled`, or, where it has matched, as ever. One that
+    /// does not wait for it runs on.
     pub fn cancel(&mut self, request: ReqId) {
         match request.kind() {
             Kind::Recv => self.engine.cancel_recv(request.key()),
-            Kind::Send => {}
+            Kind::Send => self.engine.cancel_send(request.key()),
             Kind::Persistent => {
                 if let Some(Persistent { activity: Activity::Running(request), .. }) =
                     self.engine.persistent.get(request.key())

@@ -5,7 +5,7 @@ use super::engine::{Engine, Port, Rma, RmaOwner};
 use super::journal::{Matter, numbered};
 use super::peer::{Life, PeerState, RailCaps, RailState, ZCOPY_MIN};
 use super::recv::{RecvState, Target};
-use super::send::{Confirm, Send, SendState, Write};
+use super::send::{Cancel, Confirm, Send, SendState, Write};
 use super::slots::Key;
 use super::unexpected::Held;
 use super::wire::{self, Announce, Asked, Fin, Frag, Grant, Match, WireStatus, kinds};
@@ -292,6 +292,9 @@ impl<B: Btl> Ob1<B> {
                     send.offered = true;
                     send.source = Some((lane, remote));
                     send.state = SendState::Announced;
+                    if send.cancel == Cancel::Asked {
+                        engine.withdraw(key);
+                    }
                     Attempt::Done
                 }
                 Err(refused) => {
@@ -313,6 +316,9 @@ impl<B: Btl> Ob1<B> {
                 }
                 send.sent = first as u64;
                 send.state = SendState::Announced;
+                if send.cancel == Cancel::Asked {
+                    engine.withdraw(key);
+                }
                 Attempt::Done
             }
             Err(refused) => engine.refused(key.slot, refused),

@@ -344,7 +344,7 @@ pub(super) fn status_error(peer: Peer, status: WireStatus) -> PmlError {
         WireStatus::Stale => PmlError::Stale,
         WireStatus::NotReady => PmlError::NotReady,
         WireStatus::Lost => PmlError::RailLost(Fault::rail(peer, Cause::Disconnected)),
-        WireStatus::Failed | WireStatus::Done => {
+        WireStatus::Failed | WireStatus::Done | WireStatus::Withdrawn => {
             PmlError::Io(Fault::operation(peer, Cause::Malformed("status")))
         }
     }

@@ -3,13 +3,15 @@
 //! A send is never ended from this side because its communicator is revoked (seed 000, "Supporting the Revoke
 //! operation", case 1): the receiver decides, and a NACK tells. It completes when all bytes that the receiver wants have
 //! left the buffer and no rail holds any part of it (law 2).
+//!
+//! To cancel one that was announced is to ask the receiver, too (`withdraw`).
 
 use super::convertor::Payload;
 use super::engine::Engine;
 use super::peer::{Life, PeerState, RailState};
 use super::rendezvous::status_error;
 use super::slots::Key;
-use super::wire::{self, Asked, Envelope, Nack, WireStatus};
+use super::wire::{self, Announce, Asked, Envelope, Nack, WireStatus};
 use super::{Completion, Mode, PmlError, RailId, Status};
 use ironweave_btl::{Descriptor, Fault, Peer, RemoteKey, Scope};
 use smallvec::SmallVec;
@@ -103,6 +105,17 @@ pub(super) struct Send {
     /// Registered for the receiver to read.
     pub source: Option<(RailId, RemoteKey)>,
     pub error: Option<PmlError>,
+    pub cancel: Cancel,
+}
+
+/// Whether a send is cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cancel {
+    No,
+    /// The user asked for it. An announced one was withdrawn.
+    Asked,
+    /// It had not matched: the receiver has dropped it.
+    Done,
 }
 
 impl Send {
@@ -138,6 +151,7 @@ impl Send {
             retries: 0,
             source: None,
             error: None,
+            cancel: Cancel::No,
         }
     }
 
@@ -306,9 +320,34 @@ impl Engine {
 
     /// The receiver does not take the message.
     pub fn on_nack_sender(&mut self, from: Peer, sender: u64, status: WireStatus) {
-        if let Some((slot, _)) = self.answered(from, sender) {
-            self.fail_send(slot, status_error(from, status));
+        let Some((slot, send)) = self.answered(from, sender) else { return };
+        if status != WireStatus::Withdrawn {
+            return self.fail_send(slot, status_error(from, status));
         }
+        if send.cancel != Cancel::Asked || send.receiver != 0 {
+            return self.malformed(from, "a message that was not withdrawn");
+        }
+        // It wanted nothing of it, and begun no read.
+        (send.cancel, send.want, send.confirm) = (Cancel::Done, Some(0), Confirm::Done);
+        self.settle_send(slot);
+    }
+
+    /// Cancels a send that waits for its receiver, or will: that is asked to drop it (MPI §3.8.4). All others end without it.
+    pub fn cancel_send(&mut self, key: Key) {
+        let Some(send) = self.sends.get_mut(key) else { return };
+        if send.cancel == Cancel::No && send.error.is_none() {
+            send.cancel = Cancel::Asked;
+            if send.state == SendState::Announced {
+                self.withdraw(key);
+            }
+        }
+    }
+
+    /// Asks the receiver to drop a message that it was told of.
+    pub fn withdraw(&mut self, key: Key) {
+        let send = &self.sends[key.slot];
+        let header = Announce::withdraw(send.envelope, key.to_wire());
+        self.control(send.peer, &header, None);
     }
 
     /// A zero-copy fragment is over.
@@ -433,8 +472,9 @@ impl Engine {
             return None;
         }
         let result = send.error.take().map_or(Ok(()), Err);
+        let status = if send.cancel == Cancel::Done { Status::CANCELLED } else { Status::EMPTY };
         self.sends.remove(key.slot, Send::vacant());
-        Some(Completion { status: Status::EMPTY, result })
+        Some(Completion { status, result })
     }
 }
 

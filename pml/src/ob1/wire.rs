@@ -11,6 +11,7 @@
 //!                                                                     16               24              32
 //!  RNDV      |  MATCH, 16 bytes                                        |     length     |  sender token |
 //!            |  payload: the first bytes of the message (all of them: a synchronous send)
+//!            |  with WITHDRAW: that message, announced before, is to be dropped and answered by a NACK, unless it has matched
 //!  STREAM    |  as RNDV; payload: the first bytes; the rest follows as FRAGs on the same rail without ACK
 //!  RGET      |  as RNDV; payload: the key of the whole message, registered for the receiver to read
 //!
@@ -110,6 +111,8 @@ pub const TO_SENDER: u8 = 4;
 pub const CONFIRM: u8 = 16;
 /// Flag of CONTROL: what is not acknowledged is wanted again.
 pub const AGAIN: u8 = 8;
+/// Flag of RNDV: the message, announced before as RNDV or RGET, is cancelled.
+pub const WITHDRAW: u8 = 64;
 /// Flag of ACK: no read of the message was begun, so its source can be closed without more ado.
 pub const UNREAD: u8 = 32;
 
@@ -131,6 +134,8 @@ pub enum WireStatus {
     Interrupted = 5,
     /// A ready send found no receive.
     NotReady = 6,
+    /// The send was cancelled, and had not matched.
+    Withdrawn = 7,
 }
 
 impl WireStatus {
@@ -143,6 +148,7 @@ impl WireStatus {
             4 => WireStatus::Stale,
             5 => WireStatus::Interrupted,
             6 => WireStatus::NotReady,
+            7 => WireStatus::Withdrawn,
             _ => return None,
         })
     }
@@ -350,6 +356,8 @@ pub enum Frame {
     Match(Envelope),
     /// The payload is the start of a message that needs an answer.
     Rndv { envelope: Envelope, length: u64, sender: u64 },
+    /// An announced message is cancelled.
+    Withdraw { envelope: Envelope, sender: u64 },
     /// The payload is the start of a message that goes on by itself.
     Stream { envelope: Envelope, length: u64, stream: u64 },
     /// The payload is the key of a message to read.
@@ -486,6 +494,10 @@ fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
                 kinds::RGET if payload_len == 0 => Err("key length"),
                 kinds::RGET => Ok(Frame::Rget { envelope, length, sender: token }),
                 _ if payload_len > length => Err("more payload than message"),
+                kinds::RNDV if header.matching.flags & WITHDRAW != 0 => match payload_len {
+                    0 => Ok(Frame::Withdraw { envelope, sender: token }),
+                    _ => Err("payload of a cancellation"),
+                },
                 kinds::RNDV => Ok(Frame::Rndv { envelope, length, sender: token }),
                 _ => Ok(Frame::Stream { envelope, length, stream: token }),
             }
@@ -531,6 +543,9 @@ fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
             let status = WireStatus::from_wire(header.status.get()).ok_or("status")?;
             let (token, offset) = (header.token.get(), header.offset.get());
             let length = header.length.get();
+            if status == WireStatus::Withdrawn {
+                return Err("status");
+            }
             if offset.checked_add(length).is_none_or(|end| end > LENGTH_MAX) {
                 return Err("range");
             }
@@ -545,14 +560,13 @@ fn decode_rare(header: &[u8], payload_len: usize) -> Result<Frame, Malformed> {
             let header: &Nack = exact(header)?;
             let status = WireStatus::from_wire(header.status.get()).ok_or("status")?;
             let token = header.token.get();
-            if status == WireStatus::Done {
-                return Err("status");
+            let to_sender = header.flags & TO_SENDER != 0;
+            match status {
+                WireStatus::Done => Err("status"),
+                _ if to_sender => Ok(Frame::NackSender { sender: token, status }),
+                WireStatus::Withdrawn => Err("status"),
+                _ => Ok(Frame::NackReceiver { receiver: token, status }),
             }
-            Ok(if header.flags & TO_SENDER != 0 {
-                Frame::NackSender { sender: token, status }
-            } else {
-                Frame::NackReceiver { receiver: token, status }
-            })
         }
         kinds::CONTROL => {
             let header: &Control = exact(header)?;
@@ -611,6 +625,14 @@ impl Announce {
             length: U64::new(length),
             token: U64::new(token),
         }
+    }
+
+    /// Cancels the message that was announced by this token.
+    #[must_use]
+    pub const fn withdraw(envelope: Envelope, token: u64) -> Self {
+        let mut header = Announce::new(kinds::RNDV, envelope, 0, token);
+        header.matching.flags |= WITHDRAW;
+        header
     }
 }
 
@@ -778,6 +800,13 @@ mod tests {
             prop_assert_eq!(decode(header.as_bytes(), 8), Ok(Frame::Match(envelope)));
             let header = Announce::new(kinds::RNDV, envelope, want, sender);
             prop_assert_eq!(decode(header.as_bytes(), 0), Ok(Frame::Rndv { envelope, length: want, sender }));
+            let header = Announce::withdraw(envelope, sender);
+            prop_assert_eq!(decode(header.as_bytes(), 0), Ok(Frame::Withdraw { envelope, sender }));
+            prop_assert!(decode(header.as_bytes(), 1).is_err());
+            let nack = Nack::to_sender(sender, WireStatus::Withdrawn);
+            prop_assert_eq!(decode(nack.as_bytes(), 0), Ok(Frame::NackSender { sender, status: WireStatus::Withdrawn }));
+            prop_assert!(decode(Nack::to_receiver(receiver, WireStatus::Withdrawn).as_bytes(), 0).is_err());
+            prop_assert!(decode(Fin::to_sender(sender, WireStatus::Withdrawn).as_bytes(), 0).is_err());
             let header = Announce::new(kinds::RGET, envelope, want, sender);
             prop_assert_eq!(decode(header.as_bytes(), 9), Ok(Frame::Rget { envelope, length: want, sender }));
             let short = want % (STREAM_MAX + 1);

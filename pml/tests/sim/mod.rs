@@ -61,7 +61,7 @@ impl Use {
 }
 
 enum What {
-    Send(MessageNumber),
+    Send { message: MessageNumber, cancelled: bool },
     Recv { receive: ReceiveNumber, capacity: usize, blocking: bool, cancelled: bool },
 }
 
@@ -121,6 +121,7 @@ pub struct Summary {
     pub receives: usize,
     pub failed: usize,
     pub cancelled: usize,
+    pub withdrawn: usize,
     pub killed: usize,
     pub revoked: usize,
     pub controls: usize,
@@ -422,6 +423,7 @@ impl World {
                 process.waited += 1;
                 if process.waited.is_multiple_of(8) {
                     self.cancel_some(process, 20);
+                    self.cancel_sends(process, 10);
                 }
                 if process.waited > PATIENCE {
                     process.left = 0;
@@ -604,9 +606,15 @@ impl World {
             }
         }
         match open.what {
-            What::Send(message) => {
+            What::Send { message, cancelled } => {
                 let to = self.oracle.messages[message as usize].to;
                 match result {
+                    Ok(()) if status.is_cancelled() => {
+                        if !cancelled {
+                            return Err(String::from("a send was cancelled by nobody"));
+                        }
+                        self.oracle.withdrawn(message)?;
+                    }
                     Ok(()) => self.oracle.messages[message as usize].sent = true,
                     Err(PmlError::ProcFailed { rank }) if members[rank as usize] == to => {}
                     Err(PmlError::Revoked) if revoked => {
@@ -700,10 +708,24 @@ impl World {
         }
     }
 
+    /// Cancels each open send with this chance in a hundred, if its message can name itself.
+    fn cancel_sends(&mut self, process: &mut Process, percent: u32) {
+        for open in &mut process.open {
+            if let What::Send { message, cancelled } = &mut open.what
+                && self.oracle.messages[*message as usize].len as usize >= oracle::STAMP
+                && process.rng.random_range(0..100) < percent
+            {
+                *cancelled = true;
+                process.engine.cancel(open.request);
+            }
+        }
+    }
+
     /// The end: nothing new, no receive left, and everything that still comes is received.
     fn drain(&mut self, process: &mut Process) -> Verdict {
         if !std::mem::replace(&mut process.draining, true) {
             self.cancel_some(process, 100);
+            self.cancel_sends(process, 25);
             self.reap(process)?;
         }
         for at in 0..process.comms.len() {
@@ -725,7 +747,9 @@ impl World {
         for process in self.processes.iter().flatten() {
             if let Some(open) = process.open.first() {
                 let with = match open.what {
-                    What::Send(message) => format!("{:?}", self.oracle.messages[message as usize]),
+                    What::Send { message, .. } => {
+                        format!("{:?}", self.oracle.messages[message as usize])
+                    }
                     What::Recv { receive, .. } => {
                         format!("{:?}", self.oracle.receives[receive as usize])
                     }
@@ -773,6 +797,7 @@ impl World {
             receives: self.oracle.receives.len(),
             failed: fates(Fate::Failed),
             cancelled: fates(Fate::Cancelled),
+            withdrawn: self.oracle.messages.iter().filter(|m| m.withdrawn).count(),
             killed: self.dead.len(),
             revoked: self.revoked.iter().filter(|revoked| **revoked).count(),
             controls: self.controls_taken,

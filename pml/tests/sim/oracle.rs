@@ -25,6 +25,8 @@ pub struct Message {
     pub sent: bool,
     /// The sender was told that the receiver does not take it.
     pub revoked: bool,
+    /// The sender was told that it has cancelled it.
+    pub withdrawn: bool,
     pub taken_by: Option<ReceiveNumber>,
 }
 
@@ -59,7 +61,7 @@ pub struct Oracle {
 }
 
 /// Bytes of a message that hold its number, as far as it has room for them.
-const STAMP: usize = 4;
+pub const STAMP: usize = 4;
 
 fn byte(seed: u64, message: &Message, at: usize) -> u8 {
     let key = u64::from(message.from) << 40 ^ u64::from(message.to) << 20 ^ u64::from(message.comm);
@@ -153,6 +155,9 @@ impl Oracle {
         if message.revoked {
             return Err(format!("{message:?} was received although its sender was told otherwise"));
         }
+        if message.withdrawn {
+            return Err(format!("{message:?} was received although its sender has cancelled it"));
+        }
         // Messages that are too short to name themselves cannot be told apart, and an earlier one may be over later (a full
         // receiver had it announced first): which receive took which is what order demands, if it can be had at all.
         let unnamed = bytes.len() < STAMP;
@@ -210,6 +215,16 @@ impl Oracle {
         }
     }
 
+    /// The sender is told that it has cancelled the message (MPI §3.8.4: or it is received, one of both).
+    pub fn withdrawn(&mut self, message: MessageNumber) -> Result<(), String> {
+        let message = &mut self.messages[message as usize];
+        message.withdrawn = true;
+        match message.taken_by {
+            Some(receive) => Err(format!("{message:?} is cancelled, and received by {receive}")),
+            None => Ok(()),
+        }
+    }
+
     pub fn ended(&mut self, receive: ReceiveNumber, fate: Fate) -> Result<(), String> {
         let before = std::mem::replace(&mut self.receives[receive as usize].fate, fate);
         if before == Fate::Open {
@@ -259,6 +274,9 @@ impl Oracle {
         let mut latest: BTreeMap<i32, ReceiveNumber> = BTreeMap::new();
         for &number in stream {
             let message = &self.messages[number as usize];
+            if message.withdrawn {
+                continue;
+            }
             let taken = match message.taken_by {
                 Some(receive) => receive,
                 None if sender_lives && message.sent => {
@@ -330,6 +348,7 @@ mod tests {
                 synchronous: false,
                 sent: true,
                 revoked: false,
+                withdrawn: false,
                 taken_by: None,
             });
         }

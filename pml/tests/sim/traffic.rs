@@ -21,6 +21,7 @@ impl World {
             93..97 => self.mprobe(process, group, comm),
             97..99 => {
                 self.cancel_some(process, 100);
+                self.cancel_sends(process, 20);
                 Ok(())
             }
             _ => {
@@ -102,6 +103,7 @@ impl World {
             synchronous: mode == Mode::Synchronous,
             sent: false,
             revoked: false,
+            withdrawn: false,
             taken_by: None,
         };
         let bytes = self.oracle.content(&message);
@@ -130,7 +132,7 @@ impl World {
             let request = process.engine.send_init(comm, mode, payload, dest as u32, tag);
             let request = request.map_err(|error| format!("send_init: {error}"))?;
             process.engine.start(request).map_err(|error| format!("start: {error}"))?;
-            let what = What::Send(number);
+            let what = What::Send { message: number, cancelled: false };
             process.open.push(Open { request, memory, what, group, persistent: true });
             return Ok(());
         }
@@ -141,7 +143,7 @@ impl World {
                 Ok(())
             }
             Ok(Started::Pending(request)) => {
-                let what = What::Send(number);
+                let what = What::Send { message: number, cancelled: false };
                 process.open.push(Open { request, memory, what, group, persistent: false });
                 Ok(())
             }
