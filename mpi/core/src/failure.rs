@@ -189,7 +189,16 @@ impl<B: Btl> Core<B> {
         };
         match (pml, known) {
             (PmlError::Interrupted | PmlError::Revoked, known) => known,
-            (PmlError::ProcFailed { .. } | PmlError::RailLost(_), Some(known)) => Some(known),
+            (
+                PmlError::ProcFailed { .. } | PmlError::RailLost(_) | PmlError::Stale,
+                Some(known),
+            ) => Some(known),
+            (PmlError::Stale, None) => {
+                // A member has freed the communicator in the middle of a collective: it knows of a failure, or of an
+                // interruption, that is not known here yet.
+                self.spread(comm, now);
+                Some(CoreError::Interrupted)
+            }
             (PmlError::ProcFailed { rank }, None) => {
                 let group = if local { &there.group } else { there.peers() };
                 if let Some(process) = group.process(*rank) {

@@ -270,7 +270,9 @@ impl Introduction {
 fn explain<B: Btl>(core: &Core<B>, comm: CommHandle, error: PmlError) -> CoreError {
     match core.comms.any(comm) {
         Ok(there) => match (&error, there.interruption.error()) {
-            (PmlError::Interrupted | PmlError::Revoked, Some(reason)) => reason,
+            (PmlError::Interrupted | PmlError::Revoked | PmlError::Stale, Some(reason)) => reason,
+            // The other leader has freed it: it knows of a failure that is not known here yet.
+            (PmlError::Stale, None) => CoreError::Interrupted,
             _ => error.into(),
         },
         Err(error) => error,

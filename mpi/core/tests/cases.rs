@@ -1,8 +1,12 @@
 //! Single cases in virtual time that random worlds meet rarely: interruptions at every moment of a creation, creations in
 //! different orders, members that never call, and what acknowledging failures does to agreements.
 
+#![allow(unsafe_code)] // lends a buffer that it owns to a collective
+
+use ironweave_btl::memory::{OwnedBuffer, SendRegion};
 use ironweave_btl::{Address, Peer};
 use ironweave_btl_sim::{RailModel, SimBtl, SimFault, SimNet};
+use ironweave_coll::{Call, Memory, Root};
 use ironweave_core::{Attributes, CommHandle, Config, Core, CoreError, Group, Output, TaskId};
 use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config as PmlConfig, Ob1};
@@ -366,8 +370,8 @@ fn an_agreement_tells_of_failures_until_all_have_acknowledged_them() {
     assert_eq!(acked, known);
     // Collectives stay over, shrinking works.
     let refused = cluster.all(|core, _, now| {
-        let none = ironweave_coll::Memory::none();
-        core.icollective(core.world(), &ironweave_coll::Call::Barrier, none, None, now).err()
+        let none = Memory::none();
+        core.icollective(core.world(), &Call::Barrier, none, None, now).err()
     });
     assert_eq!(refused, vec![Some(CoreError::ProcFailed { rank: 4 }); 5]);
     let shrinks =
@@ -393,8 +397,8 @@ fn a_freed_communicator_stays_until_its_operations_are_over_and_its_id_comes_bac
         seen.push(cluster.core(0).identity(comms[0]).expect("in use"));
         let barriers = cluster.all(|core, me, now| {
             let comm = comms[me as usize];
-            let none = ironweave_coll::Memory::none();
-            let call = ironweave_coll::Call::Barrier;
+            let none = Memory::none();
+            let call = Call::Barrier;
             let barrier = core.icollective(comm, &call, none, None, now).expect("in use");
             core.free(comm).expect("in use");
             assert_eq!(core.free(comm), Err(CoreError::NoSuchComm));
@@ -406,6 +410,28 @@ fn a_freed_communicator_stays_until_its_operations_are_over_and_its_id_comes_bac
     let cids: std::collections::BTreeSet<u16> = seen.iter().map(|&(cid, _)| cid).collect();
     assert_eq!(cids.len(), 1, "one id is enough: {seen:?}");
     assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].1), "each life has its epoch: {seen:?}");
+}
+
+/// A member hears of a death first, and frees the communicator, while others are still in a collective: to them it is
+/// interrupted, and nothing worse.
+#[test]
+fn who_frees_a_communicator_after_a_failure_interrupts_those_who_do_not_know_yet() {
+    let mut cluster = Cluster::new(2, 1);
+    let dups = cluster.all(|core, me, now| {
+        (me, core.idup(core.world(), none(), None, now).expect("world is there"))
+    });
+    cluster.settle();
+    let comms: Vec<CommHandle> = cluster.outcomes(&dups).iter().map(comm_of).collect();
+    cluster.core(0).free(comms[0]).expect("in use");
+    // So long that its sender waits for an answer.
+    let data = OwnedBuffer::zeroed(1 << 20);
+    let send = SendRegion::of_static(&[]);
+    // SAFETY: `data` is kept until the operation is over.
+    let memory = unsafe { Memory { send, recv: data.recv_region() } };
+    let (call, now) = (Call::Bcast { root: Root::Rank(1), len: 1 << 20 }, cluster.now());
+    let task = cluster.core(1).icollective(comms[1], &call, memory, None, now).expect("in use");
+    cluster.settle();
+    assert_eq!(cluster.outcomes(&[(1, task)]), [Err(CoreError::Interrupted)]);
 }
 
 #[test]
