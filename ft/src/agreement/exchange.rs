@@ -45,9 +45,12 @@ impl Exchange<'_> {
             // The first round, which is all there is for small groups: without a division.
             return (slot + 1 < self.members()).then_some(slot + 1);
         }
+        if slot >= SLOTS_MAX {
+            return None; // whatever a peer says
+        }
         let (round, j) = (slot / (self.fan - 1), u64::from(slot % (self.fan - 1)) + 1);
-        let offset = j * u64::from(self.fan).checked_pow(round)?;
-        (slot < SLOTS_MAX && offset < u64::from(self.members())).then_some(offset as u32)
+        let offset = u64::from(self.fan).checked_pow(round)?.checked_mul(j)?;
+        (offset < u64::from(self.members())).then_some(offset as u32)
     }
 
     /// First slot of a round, and how many it has.
@@ -107,6 +110,21 @@ fn around(index: u32, offset: u32, members: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Slots come from peers, who may name any.
+    #[test]
+    fn every_number_is_a_slot_or_none() {
+        let dead = RankSet::default();
+        for fan in 2..=64 {
+            for size in [1, 2, 6, 64, 1000, 1 << 20] {
+                let exchange = Exchange { size, dead: &dead, me: size / 2, fan };
+                let slots = (0..=u8::MAX).filter(|&slot| exchange.source(slot).is_some());
+                let told: Vec<u8> =
+                    (0..exchange.rounds()).flat_map(|round| exchange.slots(round)).collect();
+                assert!(slots.eq(told), "fan {fan}, {size} members");
+            }
+        }
+    }
 
     /// For every size, fan and some dead: what one sends in a slot the other expects in it, and after all rounds
     /// everybody has heard from everybody.
