@@ -327,7 +327,7 @@ impl Engine {
         if send.cancel != Cancel::Asked || send.receiver != 0 {
             return self.malformed(from, "a message that was not withdrawn");
         }
-        // It wanted nothing of it, and begun no read.
+        // The receiver wants nothing of it, and has begun no read: it ends well, with no byte taken.
         (send.cancel, send.want, send.confirm) = (Cancel::Done, Some(0), Confirm::Done);
         self.settle_send(slot);
     }
