@@ -4,7 +4,7 @@ mod util;
 
 use ironweave_btl::{Cause, Peer, Scope};
 use ironweave_pml::ob1::{
-    FT_TAG_MAX, Mode, PARTITIONED_TAG_MAX, PmlError, Source, Started, TagMatch,
+    CommSpec, FT_TAG_MAX, Mode, PARTITIONED_TAG_MAX, PmlError, Source, Started, TagMatch,
 };
 use util::{Memory, Profile, World, pattern};
 
@@ -259,7 +259,6 @@ fn an_interrupted_receive_still_matches() {
 
 #[test]
 fn a_new_communicator_knows_its_dead_members() {
-    use ironweave_pml::ob1::CommSpec;
     let mut world = World::new(3, &[Profile::copied()]);
     world.engines[0].proc_failed(Peer(1));
     let group = vec![Peer(2), Peer(1), Peer(0)];
@@ -500,6 +499,26 @@ fn the_end_of_a_communicator_ends_its_receives_and_tells_waiting_senders() {
     assert_eq!(gone, Err(PmlError::InvalidComm));
 }
 
+/// The sender may hear of the revocation only by this answer: it has to say more than that the communicator is gone.
+#[test]
+fn a_communicator_that_ended_revoked_says_so() {
+    let mut world = World::new(2, &[Profile::copied()]);
+    let comm = world.comms[0];
+    world.engines[0].revoke_comm(comm);
+    world.engines[0].free_comm(comm);
+    let late = |world: &mut World| {
+        let sent = world.send(1, 0, Mode::Synchronous, &Memory::of(pattern(8, 1)), 1);
+        world.finish_send(1, sent)
+    };
+    assert_eq!(late(&mut world), Err(PmlError::Revoked));
+    // Also while the id is used again, until that life is over too.
+    let again = CommSpec::intra(1, 1, 0, vec![Peer(0), Peer(1)]);
+    let again = world.engines[0].add_comm(again).expect("the next life of the id");
+    assert_eq!(late(&mut world), Err(PmlError::Revoked));
+    world.engines[0].free_comm(again);
+    assert_eq!(late(&mut world), Err(PmlError::Stale));
+}
+
 #[test]
 fn messages_that_overtake_wait_and_copies_are_dropped() {
     let mut world = World::new(2, &[Profile::copied()]);
@@ -521,7 +540,6 @@ fn messages_that_overtake_wait_and_copies_are_dropped() {
 
 #[test]
 fn early_messages_beyond_the_bound_are_reported() {
-    use ironweave_pml::ob1::CommSpec;
     let mut world = World::with(2, &[Profile::copied()], |config| config.early_frames = 3);
     let group = vec![Peer(0), Peer(1)];
     let comm = world.engines[1].add_comm(CommSpec::intra(4, 0, 1, group)).expect("a new id");

@@ -130,7 +130,7 @@ impl Engine {
             }
             Found::Stale => {
                 self.stats.stale += 1;
-                self.refuse(from, frame, WireStatus::Stale);
+                self.refuse(from, frame, self.comms.past_status(envelope));
                 return Turn::Never;
             }
             Found::Impostor => {

@@ -141,22 +141,31 @@ pub(super) struct Comms {
     pub slots: Slots<Option<Comm>>,
     /// Slot by id, [`NIL`] where there is none.
     by_cid: Vec<u32>,
-    /// The first epoch that each id can still be used with.
-    first_epoch: Vec<u32>,
+    /// What is over, by id.
+    past: Vec<Past>,
+}
+
+/// The lives of an id that are over.
+#[derive(Clone, Copy)]
+struct Past {
+    /// The first epoch that the id can still be used with.
+    next_epoch: u32,
+    /// How the last of them was interrupted: messages that come after its end are answered as before it.
+    interruption: Interruption,
 }
 
 impl Comms {
     pub const fn new() -> Self {
-        Comms { slots: Slots::new(), by_cid: Vec::new(), first_epoch: Vec::new() }
+        Comms { slots: Slots::new(), by_cid: Vec::new(), past: Vec::new() }
     }
 
     pub fn add(&mut self, spec: CommSpec) -> Result<CommId, PmlError> {
         let (cid, epoch, at) = (spec.cid, spec.epoch, usize::from(spec.cid));
         if self.by_cid.len() <= at {
             self.by_cid.resize(at + 1, NIL);
-            self.first_epoch.resize(at + 1, 0);
+            self.past.resize(at + 1, Past { next_epoch: 0, interruption: Interruption::Nothing });
         }
-        if self.by_cid[at] != NIL || u32::from(epoch) < self.first_epoch[at] {
+        if self.by_cid[at] != NIL || u32::from(epoch) < self.past[at].next_epoch {
             return Err(PmlError::CidInUse { cid, epoch });
         }
         let Key { slot, generation } = self.slots.insert(Some(Comm::new(spec)));
@@ -169,7 +178,8 @@ impl Comms {
         let comm = self.slots.remove(id.slot, None)?;
         let at = usize::from(comm.cid);
         self.by_cid[at] = NIL;
-        self.first_epoch[at] = u32::from(comm.epoch) + 1;
+        let (next_epoch, interruption) = (u32::from(comm.epoch) + 1, comm.interruption);
+        self.past[at] = Past { next_epoch, interruption };
         Some(comm)
     }
 
@@ -246,10 +256,19 @@ impl Comms {
         let (at, epoch) = (usize::from(envelope.cid), u32::from(envelope.epoch));
         let Some(&slot) = self.by_cid.get(at) else { return Found::NotYet };
         let now = match slot {
-            NIL => self.first_epoch[at],
+            NIL => self.past[at].next_epoch,
             slot => self.slots[slot].as_ref().map_or(0, |comm| u32::from(comm.epoch)),
         };
         if epoch < now { Found::Stale } else { Found::NotYet }
+    }
+
+    /// What a message of a communicator that is over is answered.
+    #[cold]
+    pub fn past_status(&self, envelope: &Envelope) -> WireStatus {
+        let past = self.past.get(usize::from(envelope.cid));
+        past.filter(|past| u32::from(envelope.epoch) + 1 == past.next_epoch)
+            .and_then(|past| past.interruption.status(envelope.tag))
+            .unwrap_or(WireStatus::Stale)
     }
 
     /// All communicators, by slot.
