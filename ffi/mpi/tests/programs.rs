@@ -4,14 +4,17 @@
 
 mod common;
 
-use common::{compile, compile_source, installed, root, run, run_within};
+use common::{compile, compile_source, installed, root, run};
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 fn ours(program: &Path, ranks: u32, environment: &[(&str, &str)]) -> Output {
+    ours_with(program, &[], ranks, environment)
+}
+
+fn ours_with(program: &Path, told: &[&str], ranks: u32, environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(installed().join("bin/mpiexec"));
-    command.args(["-n", &ranks.to_string()]).arg(program);
+    command.args(["-n", &ranks.to_string()]).arg(program).args(told);
     command.env("IRONWEAVE_WATCHDOG", "40").envs(environment.iter().copied());
     run(command, "the job")
 }
@@ -19,26 +22,25 @@ fn ours(program: &Path, ranks: u32, environment: &[(&str, &str)]) -> Output {
 /// Runs a chapter's program, and compares with the other library.
 fn chapter(name: &str, flags: &[&str], ranks: u32) {
     let program = compile(name, flags);
-    let output = ours(&program, ranks, &[]);
+    compare(name, &program, &[], ranks);
+    std::fs::remove_file(program).expect("it was just made");
+}
+
+/// As `chapter`, of a program that is compiled, and told something.
+fn compare(name: &str, program: &Path, told: &[&str], ranks: u32) {
+    let output = ours_with(program, told, ranks, &[]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let oracle = root().join(".venv/mpich");
     if oracle.join("lib/libmpi_abi.so.1").exists() {
-        // MPICH's sessions hang now and then: that is no answer, and it is asked again.
-        let asked = || {
-            let mut command = Command::new(oracle.join("bin/mpiexec"));
-            command.args(["-n", &ranks.to_string()]).arg(&program);
-            command.env("LD_LIBRARY_PATH", oracle.join("lib"));
-            run_within(command, Duration::from_secs(25))
-                .inspect_err(|said| println!("NOTE {name}: the other library hung: {said}"))
-        };
-        let other = asked().or_else(|_| asked()).or_else(|_| asked());
-        let other = other.expect("the other library ends, at one of three times");
+        let mut command = Command::new(oracle.join("bin/mpiexec"));
+        command.args(["-n", &ranks.to_string()]).arg(program).args(told);
+        command.env("LD_LIBRARY_PATH", oracle.join("lib"));
+        let other = run(command, "the other library");
         assert_eq!(said, String::from_utf8_lossy(&other.stdout), "{name}: the libraries differ");
     } else {
         println!("SKIP abi_oracle_{name}_{ranks}: MPICH's libmpi_abi is not installed (ci/setup)");
     }
-    std::fs::remove_file(program).expect("it was just made");
 }
 
 macro_rules! chapters {
@@ -76,11 +78,22 @@ chapters! {
     environment_1: "environment" on 1;
     environment_3: "environment" on 3;
     sessions_1: "sessions" on 1;
-    sessions_3: "sessions" on 3;
     misuse_1: "misuse" on 1;
     misuse_2: "misuse" on 2;
     tool_interface_1: "tool" on 1;
     tool_interface_2: "tool" on 2;
+}
+
+/// Several sessions of several ranks, one after the other, hang with MPICH 5.0.2 (5 runs of 132): it is asked about one.
+#[test]
+fn sessions_3() {
+    let program = compile("sessions", &["-lm"]);
+    compare("sessions", &program, &["1"], 3);
+    let output = ours(&program, 3, &[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.contains("sessions, round 2: 0 wrong");
+    assert!(output.status.success() && last, "{said}{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::remove_file(program).expect("it was just made");
 }
 
 /// What others do not do, and cannot be compared.

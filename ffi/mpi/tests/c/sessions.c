@@ -1,4 +1,5 @@
-/* Chapter 11.3: a program that has nothing but sessions, three one after the other, each the library's whole life. */
+/* Chapter 11.3: a program that has nothing but sessions, three (or as many as it is told) one after the other, each the
+ * library's whole life. */
 #include "check.h"
 
 static int handled;
@@ -34,7 +35,8 @@ static void once(int round) {
   CHECK(session == MPI_SESSION_NULL);
 }
 
-int main(void) {
-  for (int round = 0; round < 3; round++) once(round);
+int main(int argc, char **argv) {
+  int rounds = argc > 1 ? atoi(argv[1]) : 3;
+  for (int round = 0; round < rounds; round++) once(round);
   return wrong != 0;
 }

@@ -75,12 +75,7 @@ fn build(name: &str, source: &Path, flags: &[&str]) -> PathBuf {
 }
 
 /// Runs a command to its end, or fails after a while with what it said.
-pub fn run(command: Command, what: &str) -> Output {
-    run_within(command, PATIENCE).unwrap_or_else(|said| panic!("{what} hangs:\n{said}"))
-}
-
-/// Runs a command to its end; `Err` is what it said until it was killed for lasting too long.
-pub fn run_within(mut command: Command, patience: Duration) -> Result<Output, String> {
+pub fn run(mut command: Command, what: &str) -> Output {
     fn all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
         let mut pipe = pipe.expect("it is piped");
         std::thread::spawn(move || {
@@ -97,7 +92,7 @@ pub fn run_within(mut command: Command, patience: Duration) -> Result<Output, St
     let status = loop {
         match child.try_wait().expect("it is this process's child") {
             Some(status) => break status,
-            None if since.elapsed() > patience && !hung => {
+            None if since.elapsed() > PATIENCE && !hung => {
                 hung = true;
                 child.kill().expect("it is this process's child");
             }
@@ -106,10 +101,11 @@ pub fn run_within(mut command: Command, patience: Duration) -> Result<Output, St
     };
     let end = |pipe: JoinHandle<Vec<u8>>| pipe.join().expect("the reader ends");
     let output = Output { status, stdout: end(stdout), stderr: end(stderr) };
-    let said = format!(
-        "{}{}",
+    assert!(
+        !hung,
+        "{what} hangs:\n{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    if hung { Err(said) } else { Ok(output) }
+    output
 }
