@@ -612,7 +612,8 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
         put: device && attributes.max_put > 0,
         get: reach != Reach::Never,
         ordered: true,
-        lossless: false,
+        // Memory of this host is there while both processes are. A peer that takes nothing for minutes is given up, not the rail.
+        lossless: matches!(resource.kind, DeviceKind::SharedMemory | DeviceKind::Loopback),
         latency_ns: attributes.latency_ns,
         bandwidth_mbs: attributes.bandwidth_mbs,
         exclusivity: match resource.kind {
