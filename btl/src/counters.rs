@@ -46,6 +46,10 @@ counters! {
     bytes_sent,
     /// Payload bytes delivered.
     bytes_received,
+    /// Frames of those sent that the device wrote into a ring of the peer's, past its receives.
+    ring_sent,
+    /// Frames of those received that lay in such a ring of ours.
+    ring_received,
     /// Puts and gets begun.
     rma,
     /// Operations refused for want of room.

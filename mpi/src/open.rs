@@ -7,7 +7,7 @@ use ironweave_btl_ofi::{Ofi, OfiConfig};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
 use ironweave_btl_uct::{Uct, UctConfig};
-use ironweave_btl_verbs::{Ip, Timers, Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, Ring, Timers, Verbs, VerbsConfig};
 use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config, Ob1};
 use ironweave_rte::Job;
@@ -154,6 +154,15 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         buffer: (params.number("btl_verbs_buffer_size") as usize).clamp(2 << 10, 1 << 20),
         credits,
         kept: params.number("btl_verbs_kept") as usize,
+        ring: match params.text("btl_verbs_ring") {
+            "on" => Ring::On,
+            "off" => Ring::Off,
+            _ => Ring::Auto,
+        },
+        ring_after: params.number("btl_verbs_ring_after") as u32,
+        ring_peers: params.number("btl_verbs_ring_peers") as u32,
+        ring_slots: params.number("btl_verbs_ring_slots") as u32,
+        ring_size: params.number("btl_verbs_ring_size") as usize,
         // Memory is taken as peers come.
         receives_max: job.size().saturating_mul(credits + 4).clamp(8 << 10, 64 << 10),
         completions: job.size().saturating_mul(32).clamp(16 << 10, 256 << 10),

@@ -113,10 +113,12 @@ impl Verbs {
         let slot = self.slot(peer);
         slot.generation = slot.generation.wrapping_add(1);
         let works = {
-            let Conn { queue_pair, works, .. } = *conn;
+            let Conn { queue_pair, works, home, .. } = *conn;
             drop(queue_pair);
+            drop(home); // nothing of the peer can write there any more
             works
         };
+        self.rings.retain(|&other| other != peer);
         // Completions of it that are still in the queues must not meet a later one of the same number.
         while !self.poll_queues(sink).1 {}
         for work in works {

@@ -61,6 +61,29 @@ pub struct VerbsConfig {
     pub kept: usize,
     /// Bytes sent inline, if the device can.
     pub inline: u32,
+    /// Whether peers may write short frames straight into rings of ours, and we into theirs.
+    pub ring: Ring,
+    /// A peer is offered one when it has sent this many short frames; 0 for never.
+    pub ring_after: u32,
+    /// Peers that have one at a time, at most: each progress looks at all of them, and each is registered memory.
+    pub ring_peers: u32,
+    /// Slots of a ring, 1 to 1024.
+    pub ring_slots: u32,
+    /// Bytes of a slot, prefix and trailer included: 128 to 4096.
+    pub ring_size: usize,
+}
+
+/// Whether to use rings for short frames: see `ring.rs` for what a device must do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ring {
+    /// On InfiniBand and RoCE. Not over iWARP, where the order in which the bytes of a write appear is open until a later
+    /// send is delivered (RFC 5040, 5.5), and no practice is known.
+    #[default]
+    Auto,
+    /// Over iWARP, too: the check in each slot keeps it right.
+    On,
+    /// Nowhere.
+    Off,
 }
 
 impl Default for VerbsConfig {
@@ -91,6 +114,11 @@ impl Default for VerbsConfig {
             queue: 128,
             kept: 256 << 20,
             inline: 220,
+            ring: Ring::Auto,
+            ring_after: 16,
+            ring_peers: 16,
+            ring_slots: 32,
+            ring_size: 256,
         }
     }
 }

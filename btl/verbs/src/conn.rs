@@ -8,17 +8,20 @@
 //! none goes that way, the count is written into the peer's control block, by RDMA, whenever half of them were: no receive
 //! is used up, and a peer that sends nothing needs none. So a receiver is never without a buffer, and a sender sees a
 //! peer that does not read as `NoRoom`.
+//!
+//! Short frames are written to the peer's ring, if it offered one and a slot is free, and sent otherwise (`ring.rs`).
 
 use crate::cache::Kept;
 use crate::credits::Credits;
-use crate::memory::{Slot, post, post_inline};
+use crate::memory::{Inbox, Slot, post, post_inline};
+use crate::ring::{Shape, Writer, laid};
 use crate::wire::{self, Frame, PREFIX};
 use ironweave_btl::{Descriptor, Fault, Peer, RmaDescriptor};
 use ironweave_ffi_verbs::cm::Id;
 use ironweave_ffi_verbs::{Operation, QueuePair, Registration, Sge, VerbsError};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Every so many requests one asks for a completion.
 const SIGNAL_EVERY: u32 = 16;
@@ -81,6 +84,49 @@ pub struct Theirs {
     pub buffer: u32,
 }
 
+/// The peer's ring, to which we write.
+struct Away {
+    writer: Writer,
+    address: u64,
+    rkey: u32,
+    /// Longest frame, with its prefix, that goes there.
+    longest: usize,
+}
+
+/// How a frame goes to the peer.
+#[derive(Clone, Copy)]
+pub enum Way {
+    /// To a receive.
+    Send,
+    /// Into the next slot of the peer's ring.
+    Ring { address: u64, rkey: u32 },
+}
+
+impl Way {
+    #[inline]
+    pub fn is_ring(self) -> bool {
+        matches!(self, Way::Ring { .. })
+    }
+
+    #[inline]
+    fn operation(self) -> Operation<'static> {
+        match self {
+            Way::Send => Operation::Send,
+            Way::Ring { address, rkey } => Operation::Write { address, rkey },
+        }
+    }
+}
+
+/// Our ring, to which the peer writes.
+pub enum Home {
+    /// The peer was not offered one; it sent this many frames that would have fitted.
+    None(u32),
+    /// It was offered.
+    Offered(Inbox),
+    /// There is no memory for one.
+    Never,
+}
+
 pub struct Conn {
     // First: what it uses is freed after it.
     pub queue_pair: QueuePair,
@@ -102,6 +148,12 @@ pub struct Conn {
     depth: usize,
     pub credits: Credits,
     pub nonces: Nonces,
+    away: Option<Away>,
+    // After the queue pair, by which the peer writes there.
+    pub home: Home,
+    /// There is a part of a frame in our ring, since a look.
+    pub part: bool,
+    part_since: Option<Instant>,
     /// The connection ends, for this reason.
     pub doom: Option<Fault>,
     /// The peer said good-bye.
@@ -122,9 +174,9 @@ pub enum Look {
     /// Something happens, or nothing should.
     Fine,
     /// Nothing came back for this long although something is out.
-    Stuck(std::time::Duration),
+    Stuck(Duration),
     /// Nothing was asked of it for this long.
-    Idle(std::time::Duration),
+    Idle(Duration),
 }
 
 impl Conn {
@@ -151,6 +203,10 @@ impl Conn {
             depth: depth as usize,
             credits: Credits::new(credits),
             nonces: Nonces::default(),
+            away: None,
+            home: Home::None(0),
+            part: false,
+            part_since: None,
             doom: None,
             finished: false,
             discards: false,
@@ -169,7 +225,8 @@ impl Conn {
     /// Whether the peer has a buffer for one more frame; `look` reads our control block.
     #[inline]
     pub fn has_credit(&mut self, look: impl FnOnce() -> (u32, u32)) -> bool {
-        if self.credits.any() {
+        let full = self.away.as_ref().is_some_and(|away| !away.writer.has_room(&self.credits));
+        if self.credits.any() && !full {
             return true;
         }
         if let Some(taken) = wire::taken(look()) {
@@ -181,7 +238,94 @@ impl Conn {
     /// What comes before the header of a frame that is posted next.
     #[inline]
     pub fn prefix(&self, frame: Frame, from: Peer) -> [u8; PREFIX] {
-        wire::prefix(frame, from.0, self.credits.received())
+        wire::prefix(frame, from.0, self.credits.received(), self.credits.sent())
+    }
+
+    /// The peer offered a ring for short frames; `false` when it has done so before.
+    pub fn offered(&mut self, (address, rkey): (u64, u32), shape: Shape, longest: usize) -> bool {
+        let longest = longest.min(shape.longest());
+        let away = Away { writer: Writer::new(shape), address, rkey, longest };
+        self.away.replace(away).is_none()
+    }
+
+    /// The peer's ring, if a frame of `len` bytes, prefix included, goes there now.
+    #[inline]
+    fn ring_for(&self, len: usize) -> Option<&Away> {
+        let fits = |away: &&Away| len <= away.longest && away.writer.has_room(&self.credits);
+        self.away.as_ref().filter(fits)
+    }
+
+    /// What a frame of `len` bytes, prefix included, takes of a buffer.
+    #[inline]
+    pub fn takes(&self, len: usize) -> usize {
+        if self.ring_for(len).is_some() { laid(len) } else { len }
+    }
+
+    /// Completes the frame in `bytes[..len]` for the way that it goes now, and says how many bytes it is then.
+    #[inline]
+    pub fn lay(&self, bytes: &mut [u8], len: usize) -> (Way, usize) {
+        match self.ring_for(len) {
+            Some(away) => {
+                let offset = away.writer.lay(bytes, len) as u64;
+                (Way::Ring { address: away.address + offset, rkey: away.rkey }, laid(len))
+            }
+            None => (Way::Send, len),
+        }
+    }
+
+    /// Posts the frame that was laid into `piece`.
+    #[allow(clippy::result_large_err)]
+    pub fn post_frame(
+        &mut self,
+        way: Way,
+        piece: &Sge,
+        work: Work,
+        important: bool,
+    ) -> Result<(), (VerbsError, Work)> {
+        let number = self.credits.sent();
+        self.post(way.operation(), piece, work, important)?;
+        self.went(way, number);
+        Ok(())
+    }
+
+    /// As `post_frame`, copied during the call.
+    #[inline]
+    pub fn post_frame_inline(&mut self, way: Way, bytes: &[u8]) -> Result<(), VerbsError> {
+        let number = self.credits.sent();
+        self.post_inline(way.operation(), bytes, Work::Frame(None), false)?;
+        self.went(way, number);
+        Ok(())
+    }
+
+    #[inline]
+    fn went(&mut self, way: Way, number: u32) {
+        if let (Way::Ring { .. }, Some(away)) = (way, &mut self.away) {
+            away.writer.wrote(number);
+        }
+    }
+
+    /// The peer sent a frame that would have fitted into a ring: whether it is time to offer it one.
+    #[inline]
+    pub fn sent_short(&mut self, after: u32) -> bool {
+        let Home::None(count) = &mut self.home else { return false };
+        *count = count.saturating_add(1);
+        *count >= after && self.doom.is_none() && !self.finished
+    }
+
+    /// Our ring, once the peer may write there.
+    #[inline]
+    pub fn inbox(&mut self) -> Option<&mut Inbox> {
+        match &mut self.home {
+            Home::Offered(inbox) => Some(inbox),
+            _ => None,
+        }
+    }
+
+    /// How long there has been a part of a frame that did not become a whole.
+    pub fn part_for(&mut self, now: Instant) -> Duration {
+        let since = self.part_since.filter(|_| self.part);
+        self.part_since = self.part.then(|| since.unwrap_or(now));
+        since.map_or(Duration::ZERO, |since| now - since)
     }
 
     /// Whether every credit is used, so that only the control block will tell when to go on.
@@ -289,10 +433,11 @@ impl Conn {
         Some(work)
     }
 
-    /// A frame of the peer was taken and its buffer posted again: tells, when it is time.
+    /// A frame of the peer was taken and its buffer posted again: tells, when it is time and somebody listens.
     #[inline]
     pub fn took_frame(&mut self) -> Result<(), VerbsError> {
-        if self.credits.take_one() { self.tell(false) } else { Ok(()) }
+        let listens = self.doom.is_none() && !self.finished;
+        if self.credits.take_one() && listens { self.tell(false) } else { Ok(()) }
     }
 
     /// Writes how many frames were taken into the peer's control block; with `important` it asks for a completion,
@@ -364,12 +509,18 @@ impl std::fmt::Debug for Conn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "queue pair {}, requests {}..{} ({} unsignalled), {}, doom {:?}, finished {}",
+            "queue pair {}, requests {}..{} ({} unsignalled), {}, rings: theirs {}, ours {}, doom {:?}, finished {}",
             self.queue_pair.number(),
             self.first,
             self.next,
             self.unsignalled,
             self.credits,
+            if self.away.is_some() { "in use" } else { "none" },
+            match self.home {
+                Home::Offered(_) => "offered",
+                Home::Never => "impossible",
+                Home::None(_) => "none",
+            },
             self.doom,
             self.finished
         )

@@ -53,7 +53,20 @@ impl Credits {
         self.received.wrapping_sub(self.told) >= self.ours.div_ceil(2)
     }
 
-    /// How many frames of the peer were taken.
+    /// The number of the frame that goes to the peer next.
+    #[inline]
+    pub fn sent(&self) -> u32 {
+        self.sent
+    }
+
+    /// Whether frame `number` went to the peer and is not known to have been taken.
+    #[inline]
+    pub fn is_out(&self, number: u32) -> bool {
+        number.wrapping_sub(self.taken) < self.sent.wrapping_sub(self.taken)
+    }
+
+    /// How many frames of the peer were taken: the number of the one that is next.
+    #[inline]
     pub fn received(&self) -> u32 {
         self.received
     }
@@ -77,11 +90,20 @@ impl std::fmt::Display for Credits {
 }
 
 #[cfg(test)]
+impl Credits {
+    /// Of `credits` each way, as if `start` frames had gone, long ago.
+    pub fn both(credits: u32, start: u32) -> Credits {
+        let (theirs, ours) = (credits, credits);
+        Credits { theirs, ours, sent: start, taken: start, received: start, told: start }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::Credits;
 
     fn pair(credits: u32) -> [Credits; 2] {
-        [(); 2].map(|()| Credits { theirs: credits, ..Credits::new(credits) })
+        [(); 2].map(|()| Credits::both(credits, 0))
     }
 
     /// A frame from `ends[from]`, whose prefix is heard; whether the other end must tell by itself.
@@ -119,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_takes_nothing_stops_the_sender() {
-        let mut credits = Credits { theirs: 3, ..Credits::new(3) };
+        let mut credits = Credits::both(3, 0);
         (0..3).for_each(|_| credits.use_one());
         assert!(!credits.any());
         credits.heard(1);
@@ -127,10 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_out_until_they_are_known_to_be_taken() {
+        let mut credits = Credits::both(4, u32::MAX - 1);
+        let numbers: Vec<u32> = (0..3)
+            .map(|_| {
+                let number = credits.sent();
+                credits.use_one();
+                number
+            })
+            .collect();
+        assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 0]);
+        credits.heard(u32::MAX);
+        let out: Vec<bool> = numbers.iter().map(|&number| credits.is_out(number)).collect();
+        assert_eq!(out, [false, true, true]);
+        assert!(!credits.is_out(credits.sent()), "the next has yet to go");
+    }
+
+    #[test]
     fn what_cannot_be_true_and_what_is_old_is_not_believed() {
-        let start =
-            Credits { theirs: 3, sent: u32::MAX - 1, taken: u32::MAX - 1, ..Credits::new(3) };
-        let mut credits = start;
+        let mut credits = Credits::both(3, u32::MAX - 1);
         (0..3).for_each(|_| credits.use_one());
         for lie in [2, 1000, u32::MAX - 2] {
             credits.heard(lie);

@@ -2,8 +2,8 @@
 //!
 //! [`Verbs::open_all`] gives one [`Verbs`] (a rail) for each active port. Peers are connected lazily by greetings over a
 //! datagram queue pair of the same port, sealed with the job's secret; each peer has a reliable connection with
-//! credits, whose receives come from one shared queue. Frames are sent inline or through registered buffers; puts and
-//! gets are RDMA writes and reads of user memory, registered for the operation and no longer, unless it came from
+//! credits, whose receives come from one shared queue. Frames are sent inline or through registered buffers, short ones of
+//! a few peers written into rings at the receiver, past that queue (`ring.rs`); puts and gets are RDMA writes and reads of user memory, registered for the operation and no longer, unless it came from
 //! [`ironweave_btl::lasting`].
 //!
 //! A completion error, an asynchronous event, silence beyond a limit and a port that stays down end the endpoint: its
@@ -16,6 +16,7 @@ mod close;
 mod config;
 mod conn;
 mod credits;
+mod eager;
 mod endpoint;
 mod fault;
 mod iwarp;
@@ -23,12 +24,13 @@ mod meet;
 mod memory;
 mod progress;
 mod rail;
+mod ring;
 mod rma;
 mod sleep;
 mod wire;
 
 pub use address::Ip;
-pub use config::{OpenError, VerbsConfig};
+pub use config::{OpenError, Ring, VerbsConfig};
 pub use ironweave_ffi_verbs::Timers;
 pub use rail::{NAME, Verbs};
 #[doc(hidden)] // for tests that play strangers

@@ -8,6 +8,7 @@
 //! Memory that the user has from us is another matter (`cache.rs`). Short operations copy through a slot instead.
 #![allow(unsafe_code)]
 
+use crate::ring::{Found, Reader, Shape};
 use ironweave_btl::lasting::Lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_ffi_verbs::{
@@ -188,6 +189,43 @@ impl Controls {
         let (slab, offset) = self.place(block);
         // SAFETY: the queue pair that could write it is gone, the next is not connected; `&mut self` excludes slices.
         unsafe { slab.bytes_mut(offset, 8) }.copy_from_slice(&content);
+    }
+}
+
+/// Our ring for the short frames of one peer, which it may write while their queue pair lives. Registered for that life
+/// alone, so that nobody who knew an earlier one can reach it.
+pub struct Inbox {
+    slab: Slab,
+    reader: Reader,
+}
+
+impl Inbox {
+    pub fn new(device: &Device, shape: Shape) -> Result<Inbox, VerbsError> {
+        let slab = Slab::new(device, shape.bytes(), Access::RemoteWrite)?;
+        Ok(Inbox { slab, reader: Reader::new(shape) })
+    }
+
+    /// Address and right for the peer.
+    pub fn remote(&self) -> (u64, u32) {
+        (self.slab.address(0), self.slab.registration().rkey())
+    }
+
+    /// Whether something may be in the next slot.
+    #[inline]
+    pub fn has_some(&self) -> bool {
+        self.reader.has_lap(|word| self.slab.long(word * 8))
+    }
+
+    /// Copies the frame that is in the next slot, if it is whole.
+    #[inline]
+    pub fn look(&self, into: &mut [u64]) -> Found {
+        self.reader.look(|word| self.slab.long(word * 8), into)
+    }
+
+    /// The frame in the next slot was taken.
+    #[inline]
+    pub fn took(&mut self) {
+        self.reader.took();
     }
 }
 

@@ -5,13 +5,14 @@ use crate::conn::{Conn, Look};
 use crate::endpoint::{Link, Slot};
 use crate::fault::{cause, of_status};
 use crate::rail::Verbs;
-use crate::wire::{self, Frame, PREFIX};
+use crate::ring::{Order, order};
+use crate::wire::{self, Frame, OFFER, PREFIX};
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
 use ironweave_ffi_verbs::{Event, Status, Wc};
 use std::time::{Duration, Instant};
 
 /// Completions taken in one go.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 /// The clock is looked at every so many calls.
 const STRIDE: u32 = 32;
 /// Time between looks at letters and events while no connection is being made.
@@ -23,11 +24,7 @@ const SWEEP_EACH: Duration = Duration::from_micros(20);
 impl Verbs {
     #[inline]
     pub(crate) fn make_progress<S: Sink>(&mut self, sink: &mut S) -> usize {
-        let mut reports = 0;
-        if !self.found.is_empty() {
-            reports += self.take_found(sink);
-        }
-        reports += self.poll_queues(sink).0;
+        let mut reports = self.poll_queues(sink).0;
         while let Some((descriptor, outcome)) = self.done.pop_front() {
             reports += 1;
             self.counters.purged.add(u64::from(outcome.is_err()));
@@ -48,9 +45,13 @@ impl Verbs {
         self.calls |= STRIDE - 1;
     }
 
-    /// Takes a batch of completions of both queues: how many reports were made, and whether both were empty.
+    /// Takes a batch of completions of both queues and of what lies in rings: how many reports were made, and whether
+    /// there was nothing.
     pub(crate) fn poll_queues<S: Sink>(&mut self, sink: &mut S) -> (usize, bool) {
-        let mut reports = 0;
+        // Completions that `arm` found came before all others.
+        let mut reports = if self.found.is_empty() { 0 } else { self.take_found(sink) };
+        let by_ring = self.poll_rings(sink);
+        reports += by_ring;
         let mut batch = [Wc::default(); BATCH];
         let Some(arrived) = self.arrivals.poll(&mut batch) else {
             self.device_broke();
@@ -66,7 +67,7 @@ impl Verbs {
         for completion in &batch[..over] {
             reports += self.request_over(completion, sink);
         }
-        (reports, arrived == 0 && over == 0)
+        (reports, arrived == 0 && over == 0 && by_ring == 0)
     }
 
     /// Takes all completions that are there now: how many reports were made.
@@ -193,7 +194,8 @@ impl Verbs {
         self.frame(index, len, peer, sink)
     }
 
-    /// A frame of a connection that is up, in a buffer that is posted again.
+    /// A frame of a connection that is up, in a buffer that is posted again. Those that were written to the ring before it
+    /// are there, and go first.
     pub(crate) fn frame<S: Sink>(
         &mut self,
         index: u64,
@@ -201,29 +203,39 @@ impl Verbs {
         peer: Peer,
         sink: &mut S,
     ) -> usize {
-        let Link::Up(conn) = &mut self.slots[peer.index()].link else {
+        let mut reports = self.poll_ring(peer, usize::MAX, sink);
+        let said = wire::decode_frame(self.receives.bytes(index, len));
+        let (Link::Up(conn), Some(said)) = (&mut self.slots[peer.index()].link, said) else {
             self.post_receive(index);
-            return 0;
+            return reports;
         };
-        let bytes = self.receives.bytes(index, len);
-        let mut reports = 0;
-        let said = wire::decode_frame(bytes);
-        if let Some(said) = said {
-            conn.credits.heard(said.taken);
+        conn.credits.heard(said.taken);
+        if said.frame == Frame::Open {
+            self.post_receive(index); // said again; it took no credit and has no number
+            return reports;
         }
-        match said.map(|said| said.frame) {
-            Some(Frame::Open) => {
-                self.post_receive(index); // said again; it took no credit
-                return 0;
-            }
-            Some(Frame::Data(header)) if !conn.discards && !conn.finished => {
+        if order(said.number, &conn.credits) != Order::Now {
+            self.post_receive(index);
+            self.reject(peer, Cause::Malformed("a frame out of order"));
+            return reports;
+        }
+        let bytes = self.receives.bytes(index, len);
+        let mut offers = false;
+        match said.frame {
+            Frame::Data(header) if !conn.discards && !conn.finished => {
+                offers = self.ring.is_some_and(|shape| len <= shape.longest())
+                    && conn.sent_short(self.config.ring_after);
                 let (header, payload) = bytes[PREFIX..].split_at(header);
                 self.counters.frames_received.add(1);
                 self.counters.bytes_received.add(payload.len() as u64);
                 sink.frame(peer, header, payload);
-                reports = 1;
+                reports += 1;
             }
-            Some(Frame::Bye) if !conn.finished => {
+            Frame::Offer => {
+                let offer = bytes[PREFIX..].first_chunk::<OFFER>().copied();
+                self.take_offer(peer, &offer.unwrap_or([0; OFFER]));
+            }
+            Frame::Bye if !conn.finished => {
                 conn.finished = true;
                 if conn.doom.is_none() {
                     self.troubled.push(peer);
@@ -236,11 +248,11 @@ impl Verbs {
             return reports;
         }
         let Link::Up(conn) = &mut self.slots[peer.index()].link else { return reports };
-        if conn.doom.is_none()
-            && !conn.finished
-            && let Err(error) = conn.took_frame()
-        {
+        if let Err(error) = conn.took_frame() {
             self.doom(peer, cause(&error));
+        }
+        if offers {
+            self.offer_ring(peer);
         }
         reports
     }
@@ -302,7 +314,9 @@ impl Verbs {
             if conn.doom.is_some() || conn.finished {
                 continue;
             }
+            let part = conn.part_for(now) > self.config.stall_timeout;
             let outcome = match conn.look(now) {
+                Ok(_) if part => Err(Cause::Malformed("a part of a frame in a ring")),
                 Ok(_) if cut => Err(Cause::Unreachable),
                 Ok(Look::Stuck(quiet)) if quiet > self.config.stall_timeout => Err(Cause::TimedOut),
                 Ok(Look::Idle(quiet))
@@ -322,7 +336,7 @@ impl Verbs {
                 Err(error) => Err(cause(&error)),
             };
             if let Err(cause) = outcome {
-                self.doom(peer, cause);
+                self.reject(peer, cause);
             }
         }
     }

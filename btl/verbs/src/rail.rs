@@ -7,12 +7,13 @@
 use crate::address::{self, Entry};
 use crate::cache::Cache;
 use crate::close::Ending;
-use crate::config::{OpenError, VerbsConfig};
+use crate::config::{OpenError, Ring, VerbsConfig};
 use crate::conn::{Conn, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
 use crate::iwarp::{self, Iwarp};
 use crate::memory::{Controls, Letters, Receives, Slots};
+use crate::ring::Shape;
 use crate::rma::Open;
 use crate::wire::{self, Contact, Frame, GREETING, LEAD_MAX, PREFIX};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
@@ -45,7 +46,7 @@ const LETTERS: u32 = 256;
 pub const GLOBAL_HEADER: usize = 40;
 /// How long a departed rail stays for its last frames to be acknowledged.
 const LINGER: Duration = Duration::from_secs(1);
-/// Sleep at most this long while a peer's credits are used up: nothing wakes for those.
+/// Sleep at most this long while a peer's credits are used up, or a peer may write to a ring: nothing wakes for those.
 const STARVED: Duration = Duration::from_millis(1);
 
 /// One rail.
@@ -94,6 +95,12 @@ pub struct Verbs {
     /// Puts and gets that are over without the device.
     pub(crate) done: VecDeque<(RmaDescriptor, Result<(), Fault>)>,
     pub(crate) in_flight: usize,
+    /// Rings for short frames, if they are used.
+    pub(crate) ring: Option<Shape>,
+    /// Peers that have one of ours.
+    pub(crate) rings: Vec<Peer>,
+    /// A frame out of a ring.
+    pub(crate) scratch: Vec<u64>,
     /// Connections that broke: each may have kept a receive that the device had begun to fill.
     pub(crate) lost: u32,
     pub(crate) most_in_flight: usize,
@@ -295,6 +302,12 @@ impl Verbs {
                 .map_err(os("epoll"))?;
         }
 
+        let ring = match config.ring {
+            Ring::Off => None,
+            Ring::Auto if iwarp.is_some() => None,
+            _ if config.ring_after == 0 => None,
+            _ => Some(Shape::nearest(config.ring_slots, config.ring_size)),
+        };
         let stride = LEAD_MAX + config.buffer;
         // iWARP has the answer to a read write its target as a peer would, and peers read control blocks.
         let (sink, block) = match iwarp {
@@ -359,6 +372,9 @@ impl Verbs {
             troubled: Vec::new(),
             done: VecDeque::new(),
             in_flight: 0,
+            ring,
+            rings: Vec::new(),
+            scratch: vec![0; ring.map_or(0, Shape::words)],
             lost: 0,
             // The rest is for credits and probes, see `provide`.
             most_in_flight: completions as usize / 2,
@@ -422,9 +438,10 @@ impl Verbs {
         Err(Refused::NoRoom)
     }
 
-    fn count(&mut self, bytes: usize) {
+    fn count(&mut self, bytes: usize, by_ring: bool) {
         self.in_flight += 1;
         self.counters.frames_sent.add(1);
+        self.counters.ring_sent.add(u64::from(by_ring));
         self.counters.bytes_sent.add(bytes as u64);
     }
 
@@ -453,18 +470,20 @@ impl Verbs {
             return Err((self.refuse().expect_err("a refusal"), None));
         };
         let me = self.me;
-        let conn = self.conn(peer).expect("the caller admitted it");
-        let prefix = conn.prefix(Frame::Data(header.len()), me);
+        let Verbs { slots, buffers, .. } = self;
+        let Link::Up(conn) = &mut slots[peer.index()].link else {
+            unreachable!("the caller admitted it");
+        };
         let total = PREFIX + header.len() + len;
-        let bytes = self.buffers.bytes(&slot);
-        bytes[..PREFIX].copy_from_slice(&prefix);
+        let bytes = buffers.bytes(&slot);
+        bytes[..PREFIX].copy_from_slice(&conn.prefix(Frame::Data(header.len()), me));
         bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
         fill(&mut bytes[PREFIX + header.len()..total]);
-        let piece = self.buffers.piece(&slot, total);
-        let conn = self.conn(peer).expect("the caller admitted it");
-        match conn.post(Operation::Send, &piece, work(slot), important) {
+        let (way, len_of_request) = conn.lay(bytes, total);
+        let piece = buffers.piece(&slot, len_of_request);
+        match conn.post_frame(way, &piece, work(slot), important) {
             Ok(()) => {
-                self.count(len);
+                self.count(len, way.is_ring());
                 Ok(())
             }
             Err((error, work)) => {
@@ -517,18 +536,17 @@ impl Btl for Verbs {
         let total = PREFIX + len;
         let me = self.me;
         let conn = self.conn(peer)?;
-        if total <= (conn.queue_pair.inline() as usize).min(INLINE_MAX) {
+        if conn.takes(total) <= (conn.queue_pair.inline() as usize).min(INLINE_MAX) {
             let mut bytes = [0; INLINE_MAX];
             bytes[..PREFIX].copy_from_slice(&conn.prefix(Frame::Data(header.len()), me));
             bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
             bytes[PREFIX + header.len()..total].copy_from_slice(payload);
-            if let Err(error) =
-                conn.post_inline(Operation::Send, &bytes[..total], Work::Frame(None), false)
-            {
+            let (way, len) = conn.lay(&mut bytes, total);
+            if let Err(error) = conn.post_frame_inline(way, &bytes[..len]) {
                 self.lost(peer, cause(&error));
                 return Err(Refused::Closed);
             }
-            self.count(payload.len());
+            self.count(payload.len(), way.is_ring());
             return Ok(());
         }
         let fill = |piece: &mut [u8]| piece.copy_from_slice(payload);
@@ -637,14 +655,20 @@ impl Btl for Verbs {
                 self.found.push_back((name, one[0]));
             }
         }
-        if !self.found.is_empty() {
+        let Verbs { rings, slots, .. } = self;
+        let waits = |peer: &Peer| match &mut slots[peer.index()].link {
+            Link::Up(conn) => conn.inbox().is_some_and(|inbox| inbox.has_some()),
+            _ => false,
+        };
+        if !self.found.is_empty() || rings.iter().any(waits) {
             return Armed::Ready;
         }
+        let unheard = !self.rings.is_empty();
         let starved = self.live.iter().any(|peer| match &self.slots[peer.index()].link {
             Link::Up(conn) => conn.is_starved(),
             _ => false,
         });
-        let wait = if starved || !self.meeting.is_empty() || self.unflushed() > 0 {
+        let wait = if starved || unheard || !self.meeting.is_empty() || self.unflushed() > 0 {
             STARVED
         } else if self.config.probe.is_zero() {
             Duration::from_millis(100)
@@ -705,13 +729,14 @@ impl Btl for Verbs {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} bytes kept, {} retired, down since {:?}, broken {:?}",
+            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} rings, {} bytes kept, {} retired, down since {:?}, broken {:?}",
             self.caps.device,
             self.live.len(),
             self.meeting.len(),
             self.in_flight,
             self.buffers.free(),
             self.receives.count(),
+            self.rings.len(),
             self.kept.bytes(),
             self.open.bytes(),
             self.down_since.map(|since| since.elapsed()),

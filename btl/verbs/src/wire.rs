@@ -1,6 +1,6 @@
 //! Every byte that crosses a rail, with its layout: greetings (datagrams that connect), frames, the control block.
 //!
-//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 2. Integers are
+//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 3. Integers are
 //! little-endian.
 //!
 //! ```text
@@ -17,28 +17,32 @@
 //!
 //!  Refuse answers a Hello that leads nowhere; Reset tells that this end of a connection is over.
 //!
-//!  frame      0      1      2      3       4          8           12
-//!             ┌──────┬──────┬──────┬───────┬──────────┬───────────┬────────┬─────────┐
-//!             │ 0xF6 │ kind │ hlen │ check │ from u32 │ taken u32 │ header │ payload │
-//!             └──────┴──────┴──────┴───────┴──────────┴───────────┴────────┴─────────┘
+//!  frame      0      1      2      3       4          8           12           16
+//!             ┌──────┬──────┬──────┬───────┬──────────┬───────────┬────────────┬────────┬─────────┐
+//!             │ 0xF6 │ kind │ hlen │ check │ from u32 │ taken u32 │ number u32 │ header │ payload │
+//!             └──────┴──────┴──────┴───────┴──────────┴───────────┴────────────┴────────┴─────────┘
 //!
 //!  control block, written by the peer:  │ frames taken, u32 │ its complement │
 //!
 //!  A frame tells how many of the other side's frames were taken; the control block tells it where no frame goes that way.
+//!  Frames are numbered from 0 in the order in which they are to be taken, those that go by the ring (`ring.rs`) among them.
+//!  A peer may offer such a ring, once in a connection, by a frame:  │ address u64 │ rkey u32 │ slots u32 │ size u32 │ 0 │ seal │
 //! ```
 //!
 //! A seal is a keyed hash with the job's key: only members of the job make them. A Hello may be replayed; attempt
-//! numbers only grow, so a replayed one changes nothing. All that follow cover a fresh nonce of the other side.
+//! numbers only grow, so a replayed one changes nothing. All that follow cover a fresh nonce of the other side; so does an
+//! offer, which makes the other side write.
 
+use crate::ring::Shape;
 use ironweave_btl::HEADER_MAX;
 use ironweave_btl::secret::JobKey;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Length of the part before a frame's header, in bytes.
-pub const PREFIX: usize = 12;
+pub const PREFIX: usize = 16;
 /// Length of what comes before a payload at most, in bytes.
 pub const LEAD_MAX: usize = PREFIX + HEADER_MAX;
 /// Length of a control block, in bytes.
@@ -190,20 +194,24 @@ pub enum Frame {
     Bye,
     /// The first of an iWARP connection: its caller is up.
     Open,
+    /// An [`Offer`] follows.
+    Offer,
 }
 
 /// The part before a frame's header. `taken` counts the frames that its sender took.
 #[inline]
-pub fn prefix(frame: Frame, from: u32, taken: u32) -> [u8; PREFIX] {
+pub fn prefix(frame: Frame, from: u32, taken: u32, number: u32) -> [u8; PREFIX] {
     let (kind, header) = match frame {
         Frame::Data(header) => (1, header as u8), // at most HEADER_MAX
         Frame::Bye => (2, 0),
         Frame::Open => (3, 0),
+        Frame::Offer => (4, 0),
     };
     let mut bytes = [0; PREFIX];
     bytes[..4].copy_from_slice(&[FRAME_MAGIC, kind, header, FRAME_MAGIC ^ kind ^ header ^ 0x5A]);
     bytes[4..8].copy_from_slice(&from.to_le_bytes());
-    bytes[8..].copy_from_slice(&taken.to_le_bytes());
+    bytes[8..12].copy_from_slice(&taken.to_le_bytes());
+    bytes[12..].copy_from_slice(&number.to_le_bytes());
     bytes
 }
 
@@ -216,6 +224,8 @@ pub struct Said {
     pub frame: Frame,
     /// How many frames its sender took.
     pub taken: u32,
+    /// Its place in the order of frames; a Bye has that of the frame that will not follow, an Open none.
+    pub number: u32,
 }
 
 /// Reads a frame.
@@ -230,10 +240,74 @@ pub fn decode_frame(bytes: &[u8]) -> Option<Said> {
         (1, header) if header <= HEADER_MAX && header <= rest.len() => Frame::Data(header),
         (2, 0) if rest.is_empty() => Frame::Bye,
         (3, 0) if rest.is_empty() => Frame::Open,
+        (4, 0) if rest.len() == OFFER => Frame::Offer,
         _ => return None,
     };
-    let [a, b, c, d, taken @ ..] = numbers;
-    Some(Said { from: u32::from_le_bytes([a, b, c, d]), frame, taken: u32::from_le_bytes(taken) })
+    let [from, taken, number] =
+        [0, 4, 8].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| numbers[at + byte])));
+    Some(Said { from, frame, taken, number })
+}
+
+/// A ring that the other side may write short frames to.
+#[derive(
+    FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, PartialEq, Eq, Debug,
+)]
+#[repr(C)]
+pub struct Offer {
+    address: U64,
+    rkey: U32,
+    slots: U32,
+    size: U32,
+    unused: U32,
+    seal: [u8; 32],
+}
+
+/// Length of an offer, in bytes.
+pub const OFFER: usize = size_of::<Offer>();
+
+impl Offer {
+    /// Sealed for the connection that `nonces` name, of which `from` is the end that will read.
+    pub fn new(
+        (address, rkey): (u64, u32),
+        shape: Shape,
+        key: &JobKey,
+        from: u32,
+        nonces: &([u8; 16], [u8; 16]),
+    ) -> Offer {
+        let offer = Offer {
+            address: address.into(),
+            rkey: rkey.into(),
+            slots: shape.slots().into(),
+            size: shape.size().into(),
+            unused: 0.into(),
+            seal: [0; 32],
+        };
+        Offer { seal: *offer.seal_by(key, from, nonces).as_bytes(), ..offer }
+    }
+
+    fn seal_by(&self, key: &JobKey, from: u32, nonces: &([u8; 16], [u8; 16])) -> blake3::Hash {
+        let unsealed = Offer { seal: [0; 32], ..*self };
+        // No greeting begins like this.
+        key.hash(&[b"IWvR", &from.to_le_bytes(), &nonces.0, &nonces.1, unsealed.as_bytes()])
+    }
+
+    /// Address, right and shape of the ring; `None` when it is not of this connection's other end, or makes no sense.
+    pub fn decode(
+        bytes: &[u8],
+        key: &JobKey,
+        from: u32,
+        nonces: &([u8; 16], [u8; 16]),
+    ) -> Option<(u64, u32, Shape)> {
+        let offer = Offer::read_from_bytes(bytes).ok()?;
+        if offer.seal_by(key, from, nonces) != offer.seal {
+            return None;
+        }
+        let shape = Shape::new(offer.slots.get(), offer.size.get())?;
+        let address = offer.address.get();
+        let sound = address != 0 && address.is_multiple_of(8);
+        address.checked_add(shape.bytes() as u64).filter(|_| sound)?;
+        Some((address, offer.rkey.get(), shape))
+    }
 }
 
 /// A control block that says `taken`.
@@ -278,14 +352,18 @@ mod tests {
 
     #[test]
     fn frames_come_back() {
-        let said = |from, frame, taken| Some(Said { from, frame, taken });
-        let mut bytes = prefix(Frame::Data(5), 12, 0x0102_0304).to_vec();
+        let said = |from, frame, taken, number| Some(Said { from, frame, taken, number });
+        let mut bytes = prefix(Frame::Data(5), 12, 0x0102_0304, 0x0506_0708).to_vec();
         bytes.extend_from_slice(b"hello world");
-        assert_eq!(decode_frame(&bytes), said(12, Frame::Data(5), 0x0102_0304));
+        assert_eq!(decode_frame(&bytes), said(12, Frame::Data(5), 0x0102_0304, 0x0506_0708));
         assert_eq!(decode_frame(&bytes[..PREFIX + 4]), None, "the header is cut");
         assert_eq!(decode_frame(&bytes[..PREFIX - 1]), None, "the prefix is cut");
-        assert_eq!(decode_frame(&prefix(Frame::Bye, 1, 9)), said(1, Frame::Bye, 9));
-        assert_eq!(decode_frame(&prefix(Frame::Open, 2, 0)), said(2, Frame::Open, 0));
+        assert_eq!(decode_frame(&prefix(Frame::Bye, 1, 9, 7)), said(1, Frame::Bye, 9, 7));
+        assert_eq!(decode_frame(&prefix(Frame::Open, 2, 0, 0)), said(2, Frame::Open, 0, 0));
+        let mut offer = prefix(Frame::Offer, 3, 4, 5).to_vec();
+        assert_eq!(decode_frame(&offer), None, "there is no offer");
+        offer.extend_from_slice(&[0; OFFER]);
+        assert_eq!(decode_frame(&offer), said(3, Frame::Offer, 4, 5));
         assert_eq!(decode_frame(&[0; 20]), None);
     }
 
@@ -304,7 +382,65 @@ mod tests {
         assert_eq!(taken((5_u32.to_le(), (!5_u32).to_le())), Some(5));
     }
 
+    #[test]
+    fn offers_are_believed_of_the_other_end_only() {
+        let (key, nonces) = (job_key(&[7; 32], "job"), ([1; 16], [2; 16]));
+        let shape = Shape::new(32, 256).expect("a sound shape");
+        let offer = Offer::new((0x7000, 9), shape, &key, 3, &nonces);
+        let decode = |offer: &Offer| Offer::decode(offer.as_bytes(), &key, 3, &nonces);
+        assert_eq!(decode(&offer), Some((0x7000, 9, shape)));
+        for at in 0..OFFER {
+            let mut changed = offer;
+            changed.as_mut_bytes()[at] ^= 0x40;
+            assert_eq!(decode(&changed), None, "byte {at}");
+        }
+        assert_eq!(Offer::decode(&offer.as_bytes()[1..], &key, 3, &nonces), None, "cut");
+        assert_eq!(Offer::decode(offer.as_bytes(), &key, 4, &nonces), None, "of another peer");
+        for other in [([1; 16], [3; 16]), ([3; 16], [2; 16]), ([2; 16], [1; 16])] {
+            assert_eq!(Offer::decode(offer.as_bytes(), &key, 3, &other), None, "of another life");
+        }
+        let other = job_key(&[7; 32], "bob");
+        assert_eq!(Offer::decode(offer.as_bytes(), &other, 3, &nonces), None, "of another job");
+    }
+
+    #[test]
+    fn offers_that_make_no_sense_are_refused_though_they_are_sealed() {
+        let (key, nonces) = (job_key(&[7; 32], "job"), ([1; 16], [2; 16]));
+        let offer = |address: u64, slots: u32, size: u32| {
+            let offer = Offer {
+                address: address.into(),
+                rkey: 1.into(),
+                slots: slots.into(),
+                size: size.into(),
+                unused: 0.into(),
+                seal: [0; 32],
+            };
+            let sealed = Offer { seal: *offer.seal_by(&key, 3, &nonces).as_bytes(), ..offer };
+            Offer::decode(sealed.as_bytes(), &key, 3, &nonces)
+        };
+        assert!(offer(0x7000, 32, 256).is_some());
+        for (address, slots, size) in [
+            (0, 32, 256),
+            (0x7001, 32, 256),
+            (u64::MAX - 255, 32, 256),
+            (0x7000, 0, 256),
+            (0x7000, 1025, 256),
+            (0x7000, u32::MAX, 256),
+            (0x7000, 32, 0),
+            (0x7000, 32, 100),
+            (0x7000, 32, 1 << 20),
+        ] {
+            assert_eq!(offer(address, slots, size), None, "{slots} of {size} at {address:#x}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn noise_is_no_offer(bytes in proptest::collection::vec(any::<u8>(), OFFER)) {
+            let nonces = ([1; 16], [2; 16]);
+            prop_assert_eq!(Offer::decode(&bytes, &job_key(&[1; 32], "job"), 0, &nonces), None);
+        }
+
         #[test]
         fn noise_is_no_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(Greeting::decode(&bytes, &job_key(&[1; 32], "job")), None);

@@ -4,7 +4,7 @@
 
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
-use ironweave_btl_verbs::{Ip, Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, Ring, Verbs, VerbsConfig};
 use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, Sge,
     Slab, VerbsError, Wc,
@@ -22,7 +22,7 @@ impl Harness for FirstRail {
 
     fn open((): &(), site: &Site) -> Result<Verbs, String> {
         let fabric = Fabric::given().ok_or("no devices are given (IRONWEAVE_VERBS_HOSTS)")?;
-        let config = VerbsConfig {
+        let mut config = VerbsConfig {
             me: site.me,
             secret: site.secret,
             job: site.job.clone(),
@@ -30,6 +30,9 @@ impl Harness for FirstRail {
             ip: if over_ipv6() { Ip::V6 } else { Ip::Any },
             ..VerbsConfig::default()
         };
+        if by_ring() {
+            (config.ring, config.ring_after, config.ring_size) = (Ring::On, 1, 4096);
+        }
         let mut rails = Verbs::open_all(config).map_err(|error| error.to_string())?;
         Ok(rails.remove(0))
     }
@@ -54,13 +57,18 @@ fn over_ipv6() -> bool {
     std::env::var_os("IRONWEAVE_VERBS_IPV6").is_some()
 }
 
+/// Whether in this run all frames are to go by ring that can.
+fn by_ring() -> bool {
+    std::env::var_os("IRONWEAVE_VERBS_RING").is_some()
+}
+
 /// Noise, or what looks like a greeting.
 fn letter(round: u64) -> Vec<u8> {
     let mut letter: Vec<u8> = (0..64 + round % 200).map(|at| ((at * round) >> 3) as u8).collect();
     if round.is_multiple_of(2) {
         // Of the right form and length, sealed by nobody.
         letter.resize(ironweave_btl_verbs::GREETING, 0);
-        letter[..8].copy_from_slice(&[b'I', b'W', b'v', b'G', 1 + (round / 2 % 6) as u8, 2, 0, 0]);
+        letter[..8].copy_from_slice(&[b'I', b'W', b'v', b'G', 1 + (round / 2 % 6) as u8, 3, 0, 0]);
         letter[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]); // from 1 to 0
     }
     letter

@@ -191,4 +191,13 @@ impl Slab {
         // SAFETY: aligned and inside by the assertion; volatile because a device writes it.
         unsafe { self.memory.start.as_ptr().add(offset).cast::<u32>().read_volatile() }
     }
+
+    /// As [`word`](Slab::word), the 64-bit one at `offset` (a multiple of 8).
+    #[inline]
+    #[must_use]
+    pub fn long(&self, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len(), "no word at {offset}");
+        // SAFETY: as for `word`.
+        unsafe { self.memory.start.as_ptr().add(offset).cast::<u64>().read_volatile() }
+    }
 }

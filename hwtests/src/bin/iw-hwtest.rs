@@ -51,6 +51,12 @@ const IWARP: &[&str] = &[
 const IWARP_JOBS: &[&str] = &["a_job_recovers_from_a_killed_rank", "what_cannot_be_had_is_told"];
 /// What the quick set has of the faults once more over iWARP …
 const IWARP_FAULTS: &[&str] = &["a_cut_wire_shows", "a_write_that_is_cut_off_sends_nothing_more"];
+/// What the quick set has of the rings once more over iWARP, where the tests force them on …
+const IWARP_RINGS: &[&str] = &[
+    "a_ring_that_is_off_is_not_used",
+    "an_end_in_the_middle_of_ring_traffic",
+    "short_frames_go_by_ring",
+];
 /// … and what there is none of: its devices leave repeating to TCP.
 const NOT_IWARP: &str = "--skip a_read_that_is_asked_for_twice_ends_nothing";
 /// Machines for one piece when the guest's kernel panics: what panics three times is no accident of the emulation.
@@ -58,6 +64,15 @@ const MACHINES: u32 = 3;
 /// What of the suite runs once more over IPv6, with `--long`.
 const IPV6: &[&str] =
     &["comes_back_after_invalidation", "delivers_exactly_once_in_order", "moves_registered_memory"];
+
+/// What of it runs once more with nearly every frame by ring, with `--long`.
+const BY_RING: &[&str] = &[
+    "comes_back_after_invalidation",
+    "delivers_exactly_once_in_order",
+    "gives_everything_back_when_invalidated",
+    "leaves_nothing_behind",
+    "survives_the_death_of_a_peer",
+];
 
 /// Runs the tests of RDMA devices, on real ones or in a virtual machine.
 #[derive(Parser)]
@@ -152,11 +167,16 @@ fn main() -> ExitCode {
     if let Some(faults) = named("faults-") {
         pieces.push(over_iwarp(faults, IWARP_FAULTS));
     }
+    if let Some(rings) = named("ring-") {
+        pieces.push(over_iwarp(rings, IWARP_RINGS));
+    }
     if let Some(suite) = named("conformance-") {
         pieces.push(over_iwarp(suite, IWARP));
         if arguments.long && filter.is_empty() {
             let words = format!("{} --exact", IPV6.join(" "));
             pieces.insert(0, run("env IRONWEAVE_VERBS_IPV6=1", suite, &words));
+            let words = format!("{} --exact", BY_RING.join(" "));
+            pieces.insert(0, run("env IRONWEAVE_VERBS_RING=1", suite, &words));
         }
     }
     // The whole in several machines, each with its own limit; the quick ones in one, which saves starting it.
