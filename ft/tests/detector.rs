@@ -328,6 +328,28 @@ fn who_leaves_together_waits_for_nobody() {
     }
 }
 
+/// A process that is kept from its core just after it asked about a silent one could not hear the answer: it does not declare that
+/// one failed when it wakes, but waits on.
+#[test]
+fn who_sleeps_over_an_accusation_still_waits_for_the_answer() {
+    let mut detector = Detector::new(0, 2, CONFIG, 0);
+    let mut now = 0;
+    let mut tick = |detector: &mut Detector, after: Nanos| {
+        now += after;
+        detector.tick(now);
+        std::iter::from_fn(|| detector.poll_effect()).collect::<Vec<_>>()
+    };
+    while !tick(&mut detector, CONFIG.period).contains(&Effect::Accused(1)) {}
+    let woken = tick(&mut detector, 100 * CONFIG.timeout);
+    assert!(!woken.contains(&Effect::Declared(1)) && detector.accuses(1), "{woken:?}");
+    let mut waited = 0;
+    while !tick(&mut detector, CONFIG.period).contains(&Effect::Declared(1)) {
+        waited += CONFIG.period;
+        assert!(waited < CONFIG.timeout, "never declared");
+    }
+    assert!(!detector.accuses(1));
+}
+
 #[test]
 fn nobody_is_accused_while_all_live() {
     for seed in seeds(10) {

@@ -218,7 +218,8 @@ pub struct Detector {
     spread: Spread,
     /// Those that told this process that they leave.
     leavers: Vec<u32>,
-    /// Silent for too long, and until when a verdict is waited for.
+    /// Silent for too long, and how much longer a verdict is waited for. Counted from tick to tick, as silence is: a process that
+    /// slept could hear no verdict either.
     accused: BTreeMap<u32, Nanos>,
     /// Declared by this process and not known to be gone: told every period until then.
     condemned: BTreeMap<u32, Nanos>,
@@ -305,11 +306,17 @@ impl Detector {
         let beat = self.watch.as_ref().map(|_| self.beat_at);
         let probe = self.probes.iter().map(|probe| probe.again_at).min();
         let condemned = self.condemned.first_key_value().map(|_| self.beat_at);
-        let verdict = self.accused.values().copied().min();
+        let verdict = self.accused.values().min();
+        let verdict = verdict.map(|left| self.last_tick + (*left).min(self.config.period));
         [beat, probe, condemned, verdict, farewell, self.spread.deadline()]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Whether a verdict on this process is still waited for: since [`Effect::Accused`] nothing was heard from it.
+    pub fn accuses(&self, process: u32) -> bool {
+        self.accused.contains_key(&process)
     }
 
     /// Something happened.
@@ -371,15 +378,18 @@ impl Detector {
         let mut silent = self.listen_to_emitter(listened, now);
         self.ask_suspects(listened, now, &mut silent);
         if matches!(self.phase, Phase::Member) {
+            for left in self.accused.values_mut() {
+                *left = left.saturating_sub(listened);
+            }
             for process in silent {
                 if let Entry::Vacant(new) = self.accused.entry(process) {
-                    new.insert(now + self.config.timeout / 2);
+                    new.insert(self.config.timeout / 2);
                     self.effects.push_back(Effect::Accused(process));
                 }
             }
             let over: Vec<u32> =
-                self.accused.iter().filter(|(_, until)| now >= **until).map(|(p, _)| *p).collect();
-            self.accused.retain(|_, until| now < *until);
+                self.accused.iter().filter(|(_, left)| **left == 0).map(|(p, _)| *p).collect();
+            self.accused.retain(|_, left| *left > 0);
             self.declare(&over, now);
         }
         if now >= self.beat_at {

@@ -36,6 +36,9 @@ enum Where {
 /// What is asked of the process manager.
 enum Question {
     Address(u32),
+    /// Whether an accused process waits for a core.
+    Starved(u32),
+    /// It does not: what the process manager knows of it; where it cannot say, it ends it.
     Fate(u32),
     Left(u32),
     Dead,
@@ -45,8 +48,7 @@ enum Question {
 enum Answer {
     Address(u32, Vec<SocketAddr>),
     Fate(u32, Fate),
-    /// It waits for a core.
-    Starved(u32),
+    Starved { process: u32, starved: bool },
     Left(u32),
     Dead(Vec<u32>),
 }
@@ -132,8 +134,10 @@ impl Driver {
         if self.directory.has_told_of_death() {
             self.ask(Question::Dead);
         }
+        // What was said before an answer was found is handled before that answer.
+        let answers: Vec<Answer> = self.answers.1.try_iter().collect();
         self.receive();
-        while let Ok(answer) = self.answers.1.try_recv() {
+        for answer in answers {
             self.answered(answer);
         }
         let now = self.now();
@@ -177,9 +181,15 @@ impl Driver {
                 let failed = fate != Fate::Left;
                 self.detector.handle(Event::Verdict { process, failed }, self.now());
             }
-            Answer::Starved(process) => {
+            Answer::Starved { process, starved: true } => {
                 tracing::debug!(process, "silent for want of a core");
                 self.detector.handle(Event::Starved(process), self.now());
+            }
+            // On a busy machine that answer took long, and the process may have spoken meanwhile.
+            Answer::Starved { process, starved: false } => {
+                if self.detector.accuses(process) {
+                    self.ask(Question::Fate(process));
+                }
             }
             Answer::Left(process) => self.detector.handle(Event::HasLeft(process), self.now()),
             Answer::Dead(dead) => {
@@ -198,7 +208,7 @@ impl Driver {
                 Effect::Send { to, message } => self.send(to, &message),
                 Effect::Accused(process) => {
                     tracing::debug!(process, "silent");
-                    self.ask(Question::Fate(process));
+                    self.ask(Question::Starved(process));
                 }
                 Effect::Missing(process) => self.ask(Question::Left(process)),
                 Effect::Declared(process) => self.failed(process, Source::Detector),
@@ -274,7 +284,7 @@ impl Driver {
         };
         // No thread to be had: nobody can say more than we know.
         match unasked {
-            Some(Question::Fate(process)) => {
+            Some(Question::Starved(process) | Question::Fate(process)) => {
                 self.detector.handle(Event::Verdict { process, failed: true }, self.now());
             }
             Some(Question::Address(process)) => self.located(process, Vec::new()),
@@ -340,7 +350,9 @@ impl Asker {
                     let published = self.directory.lookup(process, KEY).ok().flatten();
                     Answer::Address(process, reachable(published, self.local))
                 }
-                Question::Fate(process) if self.is_starved(process) => Answer::Starved(process),
+                Question::Starved(process) => {
+                    Answer::Starved { process, starved: self.is_starved(process) }
+                }
                 Question::Fate(process) => {
                     Answer::Fate(process, self.directory.accuse(process).unwrap_or(Fate::Unknown))
                 }
