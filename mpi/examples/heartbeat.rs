@@ -21,6 +21,7 @@ fn main() -> Outcome {
         "woken" => stopped(World::init()?, Duration::from_secs(4)),
         "computing" => computing(World::init()?),
         "starved" => starved(World::init()?),
+        "hog" => hog(Duration::from_secs(2)),
         "killed" => killed(World::init()?),
         "killed_in_touch" => killed_in_touch(World::init()?),
         "exit" => exit(World::init()?),
@@ -97,6 +98,15 @@ fn computing(world: World) -> Outcome {
     Ok(())
 }
 
+/// Keeps a core.
+fn hog(long: Duration) -> Outcome {
+    let since = Instant::now();
+    while since.elapsed() < long {
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
 /// A program of real-time priority has the core of a process for longer than the timeout: it is not accused. Says so where such a
 /// priority, or a second core for the others, is not to be had.
 fn starved(world: World) -> Outcome {
@@ -111,12 +121,15 @@ fn starved(world: World) -> Outcome {
     assert!(moved.status.success(), "{moved:?}");
     comm.barrier()?;
     if comm.rank() == VICTIM {
-        let hog = ["2", "chrt", "--fifo", "1", "taskset", "-c", core];
-        let spin = ["sh", "-c", "while :; do :; done"];
-        let hog = Command::new("timeout").args(hog).args(spin).output()?;
-        match hog.status.code() {
-            Some(124) => println!("starved"),
-            _ => println!("refused: {}", String::from_utf8_lossy(&hog.stderr).trim()),
+        // It ends by itself: who should end it would wait for a core as well.
+        let hog = Command::new("chrt")
+            .args(["--fifo", "1", "taskset", "-c", core])
+            .arg(std::env::current_exe()?)
+            .arg("hog")
+            .output()?;
+        match hog.status.success() {
+            true => println!("starved"),
+            false => println!("refused: {}", String::from_utf8_lossy(&hog.stderr).trim()),
         }
         for other in survivors(&comm) {
             comm.send(&[0u64], other, 3)?;

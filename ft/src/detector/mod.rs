@@ -96,7 +96,7 @@ pub enum Effect {
         message: Message,
     },
     /// This process was silent for too long. Whoever knows more, a launcher, is to be asked: it may have left the job. Give
-    /// [`Event::Verdict`] or [`Event::Starved`]; without one it is declared failed after half a timeout more.
+    /// [`Event::Verdict`] or [`Event::Starved`]; without one it is declared failed after half a timeout more, a second at least.
     Accused(u32),
     /// This process leaves and waits for that one, which does not answer: it may have left before, of which only its neighbours
     /// were told. Ask a launcher, if there is one, and give [`Event::HasLeft`] if so. Asked again with each repeated farewell.
@@ -113,6 +113,8 @@ pub enum Effect {
     Left,
 }
 
+/// A verdict is waited for at least so long: on a busy machine a launcher answers late, and who is busy is no less alive.
+const VERDICT_MIN: Nanos = 1_000_000_000;
 /// Farewells to a neighbour that does not answer when all leave together.
 const TOLD_ENOUGH: u32 = 4;
 /// Time between them, at most.
@@ -383,7 +385,7 @@ impl Detector {
             }
             for process in silent {
                 if let Entry::Vacant(new) = self.accused.entry(process) {
-                    new.insert(self.config.timeout / 2);
+                    new.insert((self.config.timeout / 2).max(VERDICT_MIN));
                     self.effects.push_back(Effect::Accused(process));
                 }
             }

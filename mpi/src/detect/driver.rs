@@ -3,6 +3,7 @@
 //! is one.
 
 use super::addresses::{decode, for_socket};
+use super::home::Home;
 use super::seal::{DATAGRAM_MAX, Sealer};
 use super::{Command, KEY, News, Ready, Shared};
 use ironweave_ft::detector::{Detector, Effect, Event, Message, Nanos};
@@ -300,6 +301,7 @@ impl Driver {
             directory: self.directory.clone(),
             shared: Arc::clone(&self.shared),
             local: self.local,
+            homes: HashMap::new(),
         };
         let started = std::thread::Builder::new().name("iw-asker".into()).spawn(|| asker.run());
         started.ok().map(|_| questions)
@@ -334,17 +336,22 @@ struct Asker {
     directory: Directory,
     shared: Arc<Shared>,
     local: SocketAddr,
+    /// Where those run that were asked about.
+    homes: HashMap<u32, Home>,
 }
 
 impl Asker {
-    fn is_starved(&self, process: u32) -> bool {
-        let published = self.directory.lookup(process, KEY).ok().flatten();
-        published.and_then(|blob| decode(&blob).1).is_some_and(|home| home.is_starved())
+    fn is_starved(&mut self, process: u32) -> bool {
+        if !self.homes.contains_key(&process) {
+            let published = self.directory.lookup(process, KEY).ok().flatten();
+            self.homes.extend(published.and_then(|blob| Some((process, decode(&blob).1?))));
+        }
+        self.homes.get(&process).is_some_and(Home::is_starved)
     }
 
     /// Until the driver is gone.
-    fn run(self) {
-        for question in &self.asked {
+    fn run(mut self) {
+        while let Ok(question) = self.asked.recv() {
             let answer = match question {
                 Question::Address(process) => {
                     let published = self.directory.lookup(process, KEY).ok().flatten();
