@@ -3,6 +3,8 @@
 //!
 //! All ends live in this process, on the devices of two hosts; runs in the virtual machine (`ci/hwtests`).
 
+mod support;
+
 use ironweave_btl::{
     Btl, Cause, Descriptor, EndpointState, Fault, Peer, Refused, RmaDescriptor, Sink,
 };
@@ -11,23 +13,11 @@ use ironweave_ffi_verbs::{
     Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, SharedQueue, Status, Wc,
 };
 use ironweave_hwtests::fabric::{Fabric, VM, Wire};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use support::given;
 
 /// No test waits longer for anything.
 const WATCHDOG: Duration = Duration::from_secs(40);
-
-/// One test at a time has the devices.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn given(test: &str) -> Option<(Fabric, MutexGuard<'static, ()>)> {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let fabric = Fabric::given();
-    if fabric.is_none() {
-        println!("SKIP verbs/{test}: no devices are given (IRONWEAVE_VERBS_HOSTS)");
-    }
-    Some((fabric?, alone))
-}
 
 #[derive(Default)]
 struct Seen {

@@ -3,6 +3,8 @@
 //! Both ends live in this process, on the devices of two hosts, but for the peer that is killed; runs in the virtual machine
 //! (`ci/hwtests`), on iWARP with the ring forced on.
 
+mod support;
+
 use ironweave_btl::{
     Address, Armed, Btl, Descriptor, EndpointState, Fault, Peer, Refused, Residue, RmaDescriptor,
     Sink,
@@ -11,25 +13,13 @@ use ironweave_btl_verbs::{NAME, Ring, Verbs, VerbsConfig};
 use ironweave_hwtests::fabric::Fabric;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use support::given;
 
 /// No test waits longer for anything.
 const WATCHDOG: Duration = Duration::from_secs(40);
 /// Has this program play the peer that is killed; the job's name.
 const PLAYS: &str = "IRONWEAVE_VERBS_RING_JOB";
-
-/// One test at a time has the devices.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn given(test: &str) -> Option<(Fabric, MutexGuard<'static, ()>)> {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let fabric = Fabric::given();
-    if fabric.is_none() {
-        println!("SKIP verbs/{test}: no devices are given (IRONWEAVE_VERBS_HOSTS)");
-    }
-    Some((fabric?, alone))
-}
 
 #[derive(Default)]
 struct Seen {
