@@ -4,7 +4,7 @@
 
 mod stranger;
 
-use ironweave_btl::Address;
+use ironweave_btl::{Address, Btl};
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
 use ironweave_btl_uct::{Uct, UctConfig};
 use ironweave_ffi_uct::Uct as Library;
@@ -113,4 +113,22 @@ rails! {
         connects_once_and_reports_up, gives_everything_back_when_invalidated,
         comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
         sleeps_and_wakes, leaves_nothing_behind;
+}
+
+/// What goes over a rail that is never lost is kept nowhere: a network must not count as one.
+#[test]
+fn only_memory_is_never_lost() {
+    for (transport, lossless) in [("tcp", false), ("posix", true), ("sysv", true), ("self", true)] {
+        let config = UctConfig {
+            library: Some(library("debian").expect("a name")),
+            transports: vec![transport.to_owned()],
+            devices: if transport == "tcp" { vec![String::from("lo")] } else { Vec::new() },
+            rails: 1,
+            ..UctConfig::default()
+        };
+        match Uct::open_all(&config) {
+            Ok(rails) => assert_eq!(rails[0].caps().lossless, lossless, "{transport}"),
+            Err(error) => println!("SKIP uct/only_memory_is_never_lost: {transport}: {error}"),
+        }
+    }
 }
