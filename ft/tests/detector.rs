@@ -350,6 +350,28 @@ fn who_sleeps_over_an_accusation_still_waits_for_the_answer() {
     assert!(!detector.accuses(1));
 }
 
+/// On a busy machine a launcher needs longer to answer than half of a short timeout.
+#[test]
+fn a_verdict_is_waited_for_a_second_at_least() {
+    let quick = Config { period: 50 * MS, timeout: 300 * MS, probe_timeout: 200 * MS };
+    let mut detector = Detector::new(0, 2, quick, 0);
+    let (mut now, mut accused) = (0, None);
+    let declared = loop {
+        now += quick.period;
+        detector.tick(now);
+        let effects: Vec<Effect> = std::iter::from_fn(|| detector.poll_effect()).collect();
+        if effects.contains(&Effect::Accused(1)) {
+            accused = Some(now);
+        }
+        if effects.contains(&Effect::Declared(1)) {
+            break now;
+        }
+        assert!(now < 10_000 * MS, "never declared");
+    };
+    let waited = declared - accused.expect("accused before it is declared");
+    assert!((1_000 * MS..=1_000 * MS + quick.period).contains(&waited), "{} ms", waited / MS);
+}
+
 #[test]
 fn nobody_is_accused_while_all_live() {
     for seed in seeds(10) {
