@@ -418,8 +418,9 @@ fn a_sleeper_finds_what_came_by_ring() {
     let mut sent = 0;
     until("a ring", &mut nodes, |nodes| {
         sent += u32::from(nodes[0].send(1, sent, longest));
-        nodes[0].by_ring().0 > 0 && nodes[1].seen.frames.len() == sent as usize
+        nodes[0].by_ring().0 > 0
     });
+    until("all frames", &mut nodes, |nodes| nodes[1].seen.frames.len() == sent as usize);
     for _ in 0..50 {
         let end = Instant::now() + WATCHDOG;
         until("room", &mut nodes, |nodes| nodes[0].send(1, sent, longest));
