@@ -50,6 +50,8 @@ counters! {
     ring_sent,
     /// Frames of those received that lay in such a ring of ours.
     ring_received,
+    /// Requests to a device that carry neither a frame nor a put or get: credits told, probes, questions what arrived.
+    controls,
     /// Puts and gets begun.
     rma,
     /// Operations refused for want of room.

@@ -1,8 +1,10 @@
 //! One connection: a queue pair, what was posted to it, and the credits each way.
 //!
-//! Requests of one queue pair end in the order in which they were posted, so most of them ask for no completion: one
-//! that comes tells of all before it. What was posted stays in `works`, owner of descriptors, slots and
-//! registrations, until then; after an error it is taken out only when the queue pair is gone (laws 1 and 2).
+//! Requests of one queue pair end in the order in which they were posted, so not all of them ask for a completion: one
+//! that comes tells of all before it. Every n-th asks, and one that is posted while none is to come; what is left without
+//! one when nobody posts any more is asked for by a write of its own. What was posted stays in `works`, owner of
+//! descriptors, slots and registrations, until then; after an error it is taken out only when the queue pair is gone
+//! (laws 1 and 2).
 //!
 //! A peer may have `credits` frames under way that this side has not taken. Every frame tells how many were taken; where
 //! none goes that way, the count is written into the peer's control block, by RDMA, whenever half of them were: no receive
@@ -16,7 +18,7 @@ use crate::credits::Credits;
 use crate::memory::{Inbox, Slot, post, post_inline};
 use crate::ring::{Shape, Writer, laid};
 use crate::wire::{self, Frame, PREFIX};
-use ironweave_btl::{Descriptor, Fault, Peer, RmaDescriptor};
+use ironweave_btl::{Counters, Descriptor, Fault, Peer, RmaDescriptor};
 use ironweave_ffi_verbs::cm::Id;
 use ironweave_ffi_verbs::{Operation, QueuePair, Registration, Sge, VerbsError};
 use std::collections::VecDeque;
@@ -142,6 +144,7 @@ pub struct Conn {
     /// The number of `works[0]`.
     first: u32,
     next: u32,
+    /// Requests since the last that asks for a completion.
     unsignalled: u32,
     /// How many of the works are credits and probes.
     controls: u32,
@@ -164,6 +167,7 @@ pub struct Conn {
     early: Vec<u32>,
     /// The last request that came back with an error.
     last_flushed: Option<u32>,
+    counters: Arc<Counters>,
     /// What the last look saw: first and next request, and frames received; and since when they are the same.
     watched: Option<([u32; 3], Instant)>,
 }
@@ -187,6 +191,7 @@ impl Conn {
         psn: u32,
         depth: u32,
         credits: u32,
+        counters: Arc<Counters>,
     ) -> Conn {
         Conn {
             queue_pair,
@@ -212,6 +217,7 @@ impl Conn {
             discards: false,
             early: Vec::new(),
             last_flushed: None,
+            counters,
             watched: None,
         }
     }
@@ -338,7 +344,7 @@ impl Conn {
     fn number(&self, important: bool) -> (u64, bool) {
         // On iWARP all do: the device may send from the memory of others after they are over (Soft-iWARP: `zcopy_tx`).
         let each = self.manager.is_some();
-        let signalled = important || each || self.unsignalled + 1 >= SIGNAL_EVERY;
+        let signalled = important || each || asks(self.works.len(), self.unsignalled);
         (self.id | u64::from(self.next), signalled)
     }
 
@@ -347,7 +353,10 @@ impl Conn {
         if work.is_frame() {
             self.credits.use_one(); // its prefix tells
         }
-        self.controls += u32::from(matches!(work, Work::Control));
+        if matches!(work, Work::Control) {
+            self.controls += 1;
+            self.counters.controls.add(1);
+        }
         self.unsignalled = if signalled { 0 } else { self.unsignalled + 1 };
         self.next = self.next.wrapping_add(1);
         self.works.push_back(work);
@@ -485,7 +494,7 @@ impl Conn {
         // Quiet since the last look.
         let untold =
             self.credits.untold() && !self.works.iter().any(|work| matches!(work, Work::Control));
-        if self.unsignalled > 0 || untold {
+        if has_unasked(self.works.len(), self.unsignalled) || untold {
             self.tell(true)?;
         }
         // A request that was posted just now does not count as progress.
@@ -503,6 +512,18 @@ impl Conn {
     pub fn frames_out(&self) -> usize {
         self.works.iter().filter(|work| work.is_frame()).count()
     }
+}
+
+/// Whether the next request asks for a completion, when `out` are out of which the last `unsignalled` did not: none is to
+/// come, so that one alone comes back by itself, or it is time.
+#[inline]
+fn asks(out: usize, unsignalled: u32) -> bool {
+    out == unsignalled as usize || unsignalled + 1 >= SIGNAL_EVERY
+}
+
+/// Whether requests are out of which nothing will be heard.
+fn has_unasked(out: usize, unsignalled: u32) -> bool {
+    out > 0 && out == unsignalled as usize
 }
 
 impl std::fmt::Debug for Conn {
@@ -524,5 +545,73 @@ impl std::fmt::Debug for Conn {
             self.doom,
             self.finished
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The requests of a connection that were posted, and which of them ask.
+    #[derive(Default)]
+    struct Posted {
+        works: Vec<bool>,
+        unsignalled: u32,
+    }
+
+    impl Posted {
+        fn post(&mut self) -> bool {
+            let asks = asks(self.works.len(), self.unsignalled);
+            self.unsignalled = if asks { 0 } else { self.unsignalled + 1 };
+            self.works.push(asks);
+            asks
+        }
+
+        /// The first completion that is to come comes.
+        fn complete(&mut self) {
+            let at = self.works.iter().position(|asks| *asks).expect("one is to come");
+            self.works.drain(..=at);
+        }
+
+        fn unasked(&self) -> bool {
+            has_unasked(self.works.len(), self.unsignalled)
+        }
+    }
+
+    #[test]
+    fn one_request_at_a_time_comes_back_by_itself() {
+        let mut posted = Posted::default();
+        for _ in 0..100 {
+            assert!(posted.post() && !posted.unasked());
+            posted.complete();
+            assert!(posted.works.is_empty() && !posted.unasked());
+        }
+    }
+
+    #[test]
+    fn of_many_at_once_few_ask() {
+        let mut posted = Posted::default();
+        let asking: Vec<u32> = (0..70).filter(|_| posted.post()).collect();
+        assert_eq!(asking, [0, 16, 32, 48, 64]);
+        for out in [69, 53, 37, 21, 5] {
+            assert!(!posted.unasked(), "a completion is to come");
+            posted.complete();
+            assert_eq!(posted.works.len(), out);
+        }
+        assert!(posted.unasked(), "of the last five nothing will be heard");
+        assert!(posted.post(), "but by the next");
+        posted.complete();
+        assert!(posted.works.is_empty());
+    }
+
+    #[test]
+    fn two_at_a_time_come_back_without_a_question() {
+        let mut posted = Posted::default();
+        posted.post();
+        for _ in 0..100 {
+            posted.post();
+            assert!(!posted.unasked());
+            posted.complete();
+        }
     }
 }

@@ -124,7 +124,8 @@ impl Verbs {
         let id = u64::from(peer.0) << 44 | u64::from(slot.generation & 0xfff) << 32;
         // A number of 24 bits that need not be secret.
         let psn = u32::from_le_bytes(random().unwrap_or_default()) >> 8;
-        Ok(Conn::new(queue_pair, id, block, psn, self.config.queue, credits))
+        let counters = std::sync::Arc::clone(&self.counters);
+        Ok(Conn::new(queue_pair, id, block, psn, self.config.queue, credits, counters))
     }
 
     /// Buffers for one more peer: how many frames it may send before it is told of more. Never more than there are, so

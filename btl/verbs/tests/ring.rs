@@ -3,83 +3,26 @@
 //! Both ends live in this process, on the devices of two hosts, but for the peer that is killed; runs in the virtual machine
 //! (`ci/hwtests`), on iWARP with the ring forced on.
 
+#[path = "support/nodes.rs"]
+mod nodes;
 mod support;
 
-use ironweave_btl::{
-    Address, Armed, Btl, Descriptor, EndpointState, Fault, Peer, Refused, Residue, RmaDescriptor,
-    Sink,
-};
-use ironweave_btl_verbs::{NAME, Ring, Verbs, VerbsConfig};
+use ironweave_btl::{Address, Armed, Btl, EndpointState, Peer, Refused, Residue};
+use ironweave_btl_verbs::{NAME, Ring};
 use ironweave_hwtests::fabric::Fabric;
+use nodes::{Node, Seen, WATCHDOG, job, meet, pair, until};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::given;
 
-/// No test waits longer for anything.
-const WATCHDOG: Duration = Duration::from_secs(40);
 /// Has this program play the peer that is killed; the job's name.
 const PLAYS: &str = "IRONWEAVE_VERBS_RING_JOB";
 
-#[derive(Default)]
-struct Seen {
-    frames: Vec<(Peer, Vec<u8>)>,
-    up: u32,
-    faults: Vec<Fault>,
-    closed: u32,
-}
-
-impl Sink for Seen {
-    fn frame(&mut self, from: Peer, header: &[u8], payload: &[u8]) {
-        assert_eq!(header, b"h");
-        self.frames.push((from, payload.to_vec()));
-    }
-    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
-    fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
-    fn up(&mut self, _: Peer) {
-        self.up += 1;
-    }
-    fn fault(&mut self, fault: Fault) {
-        self.faults.push(fault);
-    }
-    fn closed(&mut self, _: Peer) {
-        self.closed += 1;
-    }
-}
-
-struct Node {
-    btl: Verbs,
-    seen: Seen,
-}
-
 impl Node {
-    fn open(fabric: &Fabric, rank: u32, job: &str, change: impl Fn(&mut VerbsConfig)) -> Node {
-        let mut config = VerbsConfig {
-            me: Peer(rank),
-            secret: [7; 32],
-            job: job.to_owned(),
-            include: vec![fabric.device(usize::from(rank > 0), 0).to_owned()],
-            ring: Ring::On,
-            ..VerbsConfig::default()
-        };
-        change(&mut config);
-        let btl = Verbs::open_all(config).expect("the device opens").remove(0);
-        Node { btl, seen: Seen::default() }
-    }
-
-    fn turn(&mut self) {
-        self.btl.progress(&mut self.seen);
-    }
-
     fn by_ring(&self) -> (u64, u64) {
         let counters = self.btl.counters();
         (counters.ring_sent.get(), counters.ring_received.get())
-    }
-
-    fn dump(&self) -> String {
-        let mut dump = String::new();
-        let _ = self.btl.dump(&mut dump);
-        dump
     }
 
     /// Sends payload `number` if there is room.
@@ -93,40 +36,6 @@ impl Node {
             self.btl.send_short(Peer(to), b"h", &payload)
         };
         sent.is_ok()
-    }
-}
-
-fn job(test: &str) -> String {
-    format!("{test}-{}", std::process::id())
-}
-
-fn pair(fabric: &Fabric, test: &str, change: impl Fn(&mut VerbsConfig)) -> Vec<Node> {
-    let mut nodes: Vec<Node> =
-        (0..2).map(|rank| Node::open(fabric, rank, &job(test), &change)).collect();
-    meet(&mut nodes);
-    nodes
-}
-
-/// Has 0 call 1.
-fn meet(nodes: &mut [Node]) {
-    let before: Vec<u32> = nodes.iter().map(|node| node.seen.up).collect();
-    let address = nodes[1].btl.address();
-    nodes[0].btl.connect(Peer(1), &address).expect("the address is good");
-    until("both to be up", nodes, |nodes| {
-        nodes[0].seen.up > before[0] && nodes[1].seen.up > before[1]
-    });
-}
-
-fn until(what: &str, nodes: &mut [Node], mut done: impl FnMut(&mut [Node]) -> bool) {
-    let end = Instant::now() + WATCHDOG;
-    while !done(nodes) {
-        nodes.iter_mut().for_each(Node::turn);
-        std::thread::yield_now();
-        if Instant::now() > end {
-            let dumps: String = nodes.iter().map(Node::dump).collect();
-            let faults: Vec<_> = nodes.iter().map(|node| &node.seen.faults).collect();
-            panic!("waited for {what}\n{dumps}{faults:?}");
-        }
     }
 }
 
