@@ -1,7 +1,7 @@
 //! Many detectors in virtual time over a network that loses, delays, doubles and reorders, with kills, pauses and leavers.
 //! Every run is made from its seed: `IRONWEAVE_SEED=N cargo nextest run -p ironweave-ft TEST` replays one.
 
-use ironweave_ft::detector::{Config, Detector, Effect, Event, Message, Nanos};
+use ironweave_ft::detector::{Config, Detector, Digest, Effect, Event, Message, Nanos};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -295,6 +295,12 @@ impl World {
         }
     }
 
+    fn assert_none_declared(&self) {
+        for (me, process) in self.processes.iter().enumerate() {
+            assert!(process.declared.is_empty(), "process {me} declared {:?}", process.declared);
+        }
+    }
+
     fn last_to_know(&self, dead: u32) -> Nanos {
         let running = self.processes.iter().filter(|process| process.state == State::Runs);
         running.map(|process| process.knows_at[&dead]).max().expect("somebody runs")
@@ -370,6 +376,61 @@ fn a_verdict_is_waited_for_a_second_at_least() {
     };
     let waited = declared - accused.expect("accused before it is declared");
     assert!((1_000 * MS..=1_000 * MS + quick.period).contains(&waited), "{} ms", waited / MS);
+}
+
+/// Whoever asked about a silent process hears it, or its answer, before the verdict: that verdict ends nobody any more.
+#[test]
+fn who_speaks_before_the_verdict_is_not_declared() {
+    for suspected in [false, true] {
+        let mut detector = Detector::new(0, 2, CONFIG, 0);
+        let (mut now, mut token) = (0, 0);
+        if suspected {
+            detector.handle(Event::Suspect(1), now);
+        }
+        while !detector.accuses(1) {
+            now += CONFIG.period;
+            assert!(now <= CONFIG.timeout + CONFIG.period, "never accused");
+            detector.tick(now);
+            while let Some(effect) = detector.poll_effect() {
+                if let Effect::Send { message: Message::Probe { token: new }, .. } = effect {
+                    token = new;
+                }
+            }
+        }
+        let message = match suspected {
+            true => Message::Answer { token },
+            false => Message::Beat { chain: Vec::new(), known: Digest::default() },
+        };
+        detector.handle(Event::Message { from: 1, message }, now);
+        assert!(!detector.accuses(1));
+        detector.handle(Event::Verdict { process: 1, failed: true }, now);
+        detector.tick(now + 1);
+        let effects: Vec<Effect> = std::iter::from_fn(|| detector.poll_effect()).collect();
+        assert!(!effects.contains(&Effect::Declared(1)), "{effects:?}");
+        assert_eq!(effects.contains(&Effect::Lives(1)), suspected, "{effects:?}");
+        assert_eq!(detector.failed().count(), 0);
+    }
+}
+
+/// Some get no core for a while and die before they do: that is found, from their death on.
+#[test]
+fn who_waits_for_a_core_and_dies_is_declared() {
+    for seed in seeds(20) {
+        let mut world = World::new(16, seed, 10);
+        world.starvation_shows = true;
+        let dead: BTreeSet<u32> = (0..3).map(|_| world.random.below(16) as u32).collect();
+        for &who in &dead {
+            let at = (1_000 + world.random.below(1_000)) * MS;
+            world.at(at, What::Pause(who));
+            let at = (20_000 + world.random.below(5_000)) * MS;
+            world.at(at, What::Kill(who));
+        }
+        world.run_until(20_000 * MS);
+        world.assert_none_declared();
+        world.run_until(40_000 * MS);
+        world.assert_all_know(&dead);
+        assert_eq!(world.in_state(State::Fenced), BTreeSet::new());
+    }
 }
 
 #[test]

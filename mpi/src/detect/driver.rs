@@ -35,6 +35,7 @@ enum Where {
 }
 
 /// What is asked of the process manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Question {
     Address(u32),
     /// Whether an accused process waits for a core.
@@ -68,7 +69,8 @@ pub(super) struct Driver {
     directory: Directory,
     questions: Option<Sender<Question>>,
     answers: (Sender<Answer>, Receiver<Answer>),
-    origin: Instant,
+    /// Since this thread's beginning.
+    clock: Box<dyn Fn() -> Nanos + Send>,
 }
 
 /// Whether the thread goes on.
@@ -82,6 +84,7 @@ impl Driver {
     /// Looks up the ring's neighbours; everybody else is looked up when needed.
     pub(super) fn new(ready: Ready, job: &Job, shared: Arc<Shared>) -> io::Result<Driver> {
         let local = ready.socket.local_addr()?;
+        let origin = Instant::now();
         let mut driver = Driver {
             shared,
             detector: Detector::new(job.rank(), job.size(), ready.config, 0),
@@ -94,7 +97,7 @@ impl Driver {
             directory: job.directory().clone(),
             questions: None,
             answers: channel(),
-            origin: Instant::now(),
+            clock: Box::new(move || origin.elapsed().as_nanos() as Nanos),
         };
         let (emitter, observer) = (driver.detector.emitter(), driver.detector.observer());
         for neighbour in emitter.into_iter().chain(observer) {
@@ -115,7 +118,7 @@ impl Driver {
     }
 
     fn now(&self) -> Nanos {
-        self.origin.elapsed().as_nanos() as Nanos
+        (self.clock)()
     }
 
     /// Everything that happened, then time, then what follows from both.
@@ -376,5 +379,234 @@ impl Asker {
             }
             let _ = rustix::io::write(&self.shared.wake, &[1]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ironweave_ft::detector::{Config, Digest};
+    use rustix::pipe::{PipeFlags, pipe_with};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Condvar, Mutex};
+
+    const MS: Nanos = 1_000_000;
+    const CONFIG: Config =
+        Config { period: 100 * MS, timeout: 3_000 * MS, probe_timeout: 1_000 * MS };
+    const SECRET: [u8; 32] = [7; 32];
+    /// Who does not speak unless told to; the driver is process 0.
+    const OTHER: u32 = 1;
+
+    /// A driver of two processes on a clock of ours; the other process and the process manager are played by the test.
+    struct Rig {
+        driver: Driver,
+        clock: Arc<AtomicU64>,
+        asked: Receiver<Question>,
+        socket: UdpSocket,
+        sealer: Sealer,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let job = Job::join().expect("a job of one");
+            let socket = || UdpSocket::bind("127.0.0.1:0").expect("a socket");
+            let (ours, theirs) = (socket(), socket());
+            for socket in [&ours, &theirs] {
+                socket.set_nonblocking(true).expect("a flag");
+            }
+            let local = ours.local_addr().expect("bound");
+            let there = theirs.local_addr().expect("bound");
+            let (woken, wake) =
+                pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
+            let shared = Shared {
+                version: AtomicU64::new(0),
+                desk: Mutex::default(),
+                over: Condvar::new(),
+                wake,
+                woken,
+            };
+            let clock = Arc::new(AtomicU64::new(0));
+            let now = Arc::clone(&clock);
+            let (questions, asked) = channel();
+            let driver = Driver {
+                shared: Arc::new(shared),
+                detector: Detector::new(0, 2, CONFIG, 0),
+                sealer: Sealer::new(&SECRET, "job", 0, 2),
+                socket: ours,
+                local,
+                peers: [(OTHER, Where::Known { addresses: vec![there], turn: 0 })].into(),
+                liveness: job.liveness().clone(),
+                page: 0,
+                directory: job.directory().clone(),
+                questions: Some(questions),
+                answers: channel(),
+                clock: Box::new(move || now.load(Ordering::Relaxed)),
+            };
+            let sealer = Sealer::new(&SECRET, "job", OTHER, 2);
+            Rig { driver, clock, asked, socket: theirs, sealer }
+        }
+
+        fn now(&self) -> Nanos {
+            self.clock.load(Ordering::Relaxed)
+        }
+
+        /// A turn, and what was asked in it.
+        fn turn(&mut self) -> Vec<Question> {
+            assert!(self.driver.turn() == Life::On, "it goes on");
+            self.asked.try_iter().collect()
+        }
+
+        /// A turn a period later.
+        fn later(&mut self) -> Vec<Question> {
+            self.clock.fetch_add(CONFIG.period, Ordering::Relaxed);
+            self.turn()
+        }
+
+        /// Lets time pass until something is asked; how long that was.
+        fn until_asked(&mut self, question: Question) -> Nanos {
+            let since = self.now();
+            loop {
+                match self.later()[..] {
+                    [] => assert!(self.now() < since + 10 * CONFIG.timeout, "never {question:?}"),
+                    [asked] if asked == question => return self.now() - since,
+                    ref asked => panic!("not {question:?} but {asked:?}"),
+                }
+            }
+        }
+
+        fn answer(&mut self, answer: Answer) {
+            self.driver.answers.0.send(answer).expect("the driver has the other end");
+        }
+
+        fn answer_starved(&mut self, starved: bool) -> Vec<Question> {
+            self.answer(Answer::Starved { process: OTHER, starved });
+            self.turn()
+        }
+
+        fn say(&mut self, message: &Message) {
+            let datagram = self.sealer.seal(0, message);
+            self.socket.send_to(&datagram, self.driver.local).expect("sent");
+        }
+
+        fn beat(&mut self) {
+            self.say(&Message::Beat { chain: Vec::new(), known: Digest::default() });
+        }
+
+        /// Answers what it is asked by the detector.
+        fn answer_probes(&mut self) {
+            let mut buffer = [0; DATAGRAM_MAX];
+            while let Ok(length) = self.socket.recv(&mut buffer) {
+                if let Some((0, Message::Probe { token })) = self.sealer.open(&buffer[..length]) {
+                    self.say(&Message::Answer { token });
+                }
+            }
+        }
+
+        fn news(&mut self) -> Vec<News> {
+            std::mem::take(&mut self.driver.shared.desk().news)
+        }
+    }
+
+    const ENDED: News = News::Failed { process: OTHER, how: How::Silent, source: Source::Detector };
+
+    /// The answer took long, and meanwhile it has spoken: that is in the socket when the answer is there, and is heard first.
+    #[test]
+    fn who_speaks_before_it_is_judged_is_heard() {
+        let mut rig = Rig::new();
+        rig.until_asked(Question::Starved(OTHER));
+        rig.beat();
+        assert_eq!(rig.answer_starved(false), [], "it is not to be ended");
+        assert!(!rig.driver.detector.accuses(OTHER));
+        // It is believed again: who goes on speaking is not asked for, who does not is, after a whole timeout.
+        for _ in 0..3 * CONFIG.timeout / CONFIG.period {
+            rig.beat();
+            assert_eq!(rig.later(), []);
+        }
+        assert!(rig.until_asked(Question::Starved(OTHER)) >= CONFIG.timeout);
+        assert_eq!(rig.news(), []);
+    }
+
+    #[test]
+    fn a_suspect_that_answers_before_it_is_judged_is_heard() {
+        let mut rig = Rig::new();
+        rig.driver.shared.command(Command::Suspect(OTHER));
+        assert!(rig.until_asked(Question::Starved(OTHER)) < CONFIG.timeout);
+        rig.answer_probes();
+        assert_eq!(rig.answer_starved(false), [], "it is not to be ended");
+        assert_eq!(rig.news(), [News::Lives(OTHER)]);
+    }
+
+    /// Where nobody can end it, and nobody has, its word counts until the end.
+    #[test]
+    fn who_speaks_while_its_fate_is_asked_for_is_heard() {
+        let mut rig = Rig::new();
+        rig.until_asked(Question::Starved(OTHER));
+        assert_eq!(rig.answer_starved(false), [Question::Fate(OTHER)]);
+        rig.beat();
+        rig.answer(Answer::Fate(OTHER, Fate::Unknown));
+        assert_eq!(rig.turn(), []);
+        assert_eq!(rig.news(), []);
+    }
+
+    #[test]
+    fn who_stays_silent_is_judged_once_and_ended() {
+        for (fate, news) in
+            [(Fate::Failed, &[ENDED][..]), (Fate::Unknown, &[ENDED]), (Fate::Left, &[])]
+        {
+            let mut rig = Rig::new();
+            rig.until_asked(Question::Starved(OTHER));
+            assert_eq!(rig.answer_starved(false), [Question::Fate(OTHER)]);
+            assert_eq!(rig.later(), [], "once is enough");
+            assert_eq!(rig.news(), [], "nobody is judged without an answer");
+            rig.answer(Answer::Fate(OTHER, fate));
+            assert_eq!(rig.turn(), []);
+            assert_eq!(rig.news(), news, "{fate:?}");
+        }
+    }
+
+    /// No answer comes, at either question: patience ends after half a timeout.
+    #[test]
+    fn without_an_answer_patience_ends() {
+        for asked_twice in [false, true] {
+            let mut rig = Rig::new();
+            rig.until_asked(Question::Starved(OTHER));
+            let since = rig.now();
+            if asked_twice {
+                assert_eq!(rig.answer_starved(false), [Question::Fate(OTHER)]);
+            }
+            while rig.news().is_empty() {
+                assert!(rig.now() - since <= CONFIG.timeout / 2, "never ended");
+                assert_eq!(rig.later(), []);
+            }
+            assert!(rig.now() - since >= CONFIG.timeout / 2, "{}", rig.now() - since);
+        }
+    }
+
+    /// As often as it is found so; when it is silent for another reason it is ended.
+    #[test]
+    fn who_is_starved_is_left_alone_until_it_is_not() {
+        let mut rig = Rig::new();
+        for _ in 0..5 {
+            assert!(rig.until_asked(Question::Starved(OTHER)) >= CONFIG.timeout);
+            assert_eq!(rig.answer_starved(true), [], "it is not to be ended");
+            assert!(!rig.driver.detector.accuses(OTHER));
+        }
+        assert_eq!(rig.news(), []);
+        assert!(rig.until_asked(Question::Starved(OTHER)) >= CONFIG.timeout);
+        assert_eq!(rig.answer_starved(false), [Question::Fate(OTHER)]);
+        rig.answer(Answer::Fate(OTHER, Fate::Failed));
+        assert_eq!(rig.turn(), []);
+        assert_eq!(rig.news(), [ENDED]);
+    }
+
+    #[test]
+    fn where_nobody_can_be_asked_silence_is_enough() {
+        let mut rig = Rig::new();
+        (_, rig.asked) = channel();
+        while rig.news().is_empty() {
+            assert!(rig.now() <= CONFIG.timeout, "never ended");
+            assert_eq!(rig.later(), []);
+        }
+        assert!(rig.now() >= CONFIG.timeout, "{}", rig.now());
     }
 }
