@@ -61,11 +61,11 @@ const IWARP_RINGS: &[&str] = &[
 const NOT_IWARP: &str = "--skip a_read_that_is_asked_for_twice_ends_nothing";
 /// Machines for one piece when the guest's kernel panics: what panics three times is no accident of the emulation.
 const MACHINES: u32 = 3;
-/// What of the suite runs once more over IPv6, with `--long`.
+/// What of the suite runs once more over IPv6, with `--long` or where the filter says so.
 const IPV6: &[&str] =
     &["comes_back_after_invalidation", "delivers_exactly_once_in_order", "moves_registered_memory"];
 
-/// What of it runs once more with nearly every frame by ring, with `--long`.
+/// What of it runs once more with nearly every frame by ring, likewise.
 const BY_RING: &[&str] = &[
     "comes_back_after_invalidation",
     "delivers_exactly_once_in_order",
@@ -172,11 +172,16 @@ fn main() -> ExitCode {
     }
     if let Some(suite) = named("conformance-") {
         pieces.push(over_iwarp(suite, IWARP));
-        if arguments.long && filter.is_empty() {
-            let words = format!("{} --exact", IPV6.join(" "));
-            pieces.insert(0, run("env IRONWEAVE_VERBS_IPV6=1", suite, &words));
-            let words = format!("{} --exact", BY_RING.join(" "));
-            pieces.insert(0, run("env IRONWEAVE_VERBS_RING=1", suite, &words));
+        if arguments.long || !filter.is_empty() {
+            for (variable, names) in
+                [("IRONWEAVE_VERBS_IPV6", IPV6), ("IRONWEAVE_VERBS_RING", BY_RING)]
+            {
+                let words = wanted(names, filter);
+                if !words.is_empty() {
+                    let how = format!("env {variable}=1");
+                    pieces.insert(0, run(&how, suite, &format!("{words} --exact")));
+                }
+            }
         }
     }
     // The whole in several machines, each with its own limit; the quick ones in one, which saves starting it.
@@ -211,6 +216,12 @@ fn main() -> ExitCode {
     let (passed, failed) = heard.counts();
     println!("iw-hwtest: {passed} passed, {failed} failed, status {status}");
     if status == 0 && failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Those of `names` that have `filter` in them, as words of a command.
+fn wanted(names: &[&str], filter: &str) -> String {
+    let wanted: Vec<&str> = names.iter().copied().filter(|name| name.contains(filter)).collect();
+    wanted.join(" ")
 }
 
 /// Runs a piece, and again when the kernel of its machine panics, in [`MACHINES`] at most: every such death is told with
@@ -387,6 +398,13 @@ mod tests {
         });
         assert_eq!(ended.unwrap(), 7);
         assert_eq!((runs, heard.counts()), (2, (7, 1)));
+    }
+
+    #[test]
+    fn a_filter_chooses_among_what_runs_once_more() {
+        assert_eq!(wanted(BY_RING, ""), BY_RING.join(" "));
+        assert_eq!(wanted(BY_RING, "survives_the_death"), "survives_the_death_of_a_peer");
+        assert_eq!(wanted(IPV6, "sleeps_and_wakes"), "");
     }
 
     #[test]
