@@ -67,7 +67,7 @@ fn letter(round: u64) -> Vec<u8> {
     let mut letter: Vec<u8> = (0..64 + round % 200).map(|at| ((at * round) >> 3) as u8).collect();
     if round.is_multiple_of(2) {
         // Of the right form and length, sealed by nobody.
-        letter.resize(ironweave_btl_verbs::GREETING, 0);
+        letter.resize(ironweave_btl_verbs::wire::GREETING, 0);
         letter[..8].copy_from_slice(&[b'I', b'W', b'v', b'G', 1 + (round / 2 % 6) as u8, 3, 0, 0]);
         letter[8..16].copy_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]); // from 1 to 0
     }
