@@ -195,6 +195,14 @@ impl Comm {
         Some(flag)
     }
 
+    /// Whom agreement `seq` has to hear next, by process.
+    pub fn awaits<'a>(&'a self, seq: u64, rules: Rules<'a>) -> impl Iterator<Item = u32> + 'a {
+        let (size, dead, me, fan) = (self.group.size(), &self.dead, self.me, rules.fan);
+        let agreement = self.find(seq).ok().map(|at| &self.agreements[at]);
+        let awaits = move |one: &'a Agreement| one.awaits(Exchange { size, dead, me, fan });
+        agreement.into_iter().flat_map(awaits).map(|rank| self.group.process(rank))
+    }
+
     fn contribute(&mut self, seq: u64, mine: &Contribution, rules: Rules<'_>, out: &mut Outbox) {
         let ranks =
             mine.acknowledged.iter().filter_map(|process| self.group.rank_of(process)).collect();

@@ -433,6 +433,14 @@ impl Plane {
         None
     }
 
+    /// Whom an agreement that this process has contributed to has to hear next: in the round of the exchange that it is in. Nobody when it is
+    /// decided.
+    pub fn awaits(&self, key: CommKey, seq: u64) -> impl Iterator<Item = u32> {
+        let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
+        let comm = self.find(key).ok().map(|at| &self.comms[at]);
+        comm.into_iter().flat_map(move |comm| comm.awaits(seq, rules))
+    }
+
     /// A frame from `from`.
     pub fn receive(&mut self, from: u32, bytes: &[u8], now: Nanos) {
         if self.fenced {

@@ -212,8 +212,9 @@ impl Engine {
             self.unattended = 0;
             self.hear();
         }
-        let now = self.clock()();
-        Ok(self.core.agree(comm, flag, self.looks, now)?)
+        let (now, mut turns) = (self.clock()(), Turns::default());
+        let shared = (self.looks == 0).then_some(&mut turns);
+        Ok(self.core.agree(comm, flag, Soon { looks: self.looks, shared }, now)?)
     }
 
     /// After how long a wait in vain tells what it waits for.

@@ -325,6 +325,21 @@ impl Agreement {
         self.decide(value, tell, at, out)
     }
 
+    /// Whom it has to hear in the round that it is in, by rank.
+    pub fn awaits<'a>(&'a self, exchange: Exchange<'a>) -> impl Iterator<Item = u32> + 'a {
+        let mine = match &self.state {
+            State::Exchanging(mine) => Some(mine),
+            State::Waiting | State::Decided(_) => None,
+        };
+        let rounds = exchange.rounds();
+        mine.filter(|mine| mine.round < 2 * rounds).into_iter().flat_map(move |mine| {
+            let (phase, round) = (mine.round / rounds, mine.round % rounds);
+            let heard = mine.heard[usize::from(phase)];
+            let missing = exchange.slots(round).filter(move |slot| heard & 1 << slot == 0);
+            missing.filter_map(move |slot| exchange.source(slot))
+        })
+    }
+
     /// How many early messages are kept.
     pub fn early(&self) -> usize {
         self.early.len()

@@ -1,11 +1,14 @@
 //! Agreement of users (`MPIX_Comm_agree`, `MPIX_Comm_iagree`): works on revoked communicators and around failures.
 
+use crate::core::Decision;
 use crate::lane::Purpose;
 use crate::summons::SUMMONS;
 use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::{Btl, Peer};
+use ironweave_coll::Patience;
 use ironweave_ft::{CommKey, Contribution, Nanos};
+use smallvec::SmallVec;
 
 enum State {
     /// A shrink that was called before has the next numbers.
@@ -100,9 +103,8 @@ impl<B: Btl> Core<B> {
         self.go_on_agreeing(comm, state, now)
     }
 
-    /// As [`iagree`](Core::iagree), for a caller that waits. Where the agreement takes one message of one other process, that is
-    /// looked for at once, `turns` times, past everything else: so call [`progress`](Core::progress) now and then, however often this
-    /// ends at once.
+    /// As [`iagree`](Core::iagree), for a caller that waits. What it takes of other processes is looked for at once, past everything else,
+    /// while `patience` lasts with each message: so call [`progress`](Core::progress) now and then, however often this ends at once.
     ///
     /// # Errors
     /// As `iagree`.
@@ -110,7 +112,7 @@ impl<B: Btl> Core<B> {
         &mut self,
         comm: CommHandle,
         flag: u64,
-        turns: u32,
+        mut patience: impl Patience,
         now: Nanos,
     ) -> Result<Agreeing, CoreError> {
         let there = self.comms.get_mut(comm)?;
@@ -121,7 +123,7 @@ impl<B: Btl> Core<B> {
         let there = self.comms.get_mut(comm)?;
         let (key, seq) = (Purpose::Recover.key(there.key()), there.recoveries.next);
         let Some((witness, frame)) = self.plane.agree_plainly(key, seq, flag) else {
-            return self.iagree(comm, flag, now).map(Agreeing::Waits);
+            return self.agree_soon(comm, flag, &mut patience, now);
         };
         there.recoveries.next += 1;
         let (agreement, peer) = ((key, seq), Peer(witness));
@@ -130,7 +132,7 @@ impl<B: Btl> Core<B> {
         // It may be returned when what was sent is there to be received.
         if self.pml.is_control_stored(peer) {
             let plane = &mut self.plane;
-            self.pml.take_control_soon(peer, turns, |bytes| match bytes.first() {
+            self.pml.take_control_soon(peer, patience.looks(), |bytes| match bytes.first() {
                 Some(&SUMMONS) => summons = Some(bytes.to_vec()),
                 _ => decided = plane.receive_decisive(witness, bytes, agreement, now),
             });
@@ -144,6 +146,65 @@ impl<B: Btl> Core<B> {
             self.on_summons(peer, &frame, now);
         }
         self.go_on_agreeing(comm, State::Agreeing(agreement), now).map(Agreeing::Waits)
+    }
+
+    /// [`agree`](Core::agree) by the general machine, where nothing else is under way: its messages are looked for one by one where they
+    /// arrive. What takes longer, or is out of the ordinary, goes on as a task.
+    fn agree_soon(
+        &mut self,
+        comm: CommHandle,
+        flag: u64,
+        patience: &mut impl Patience,
+        now: Nanos,
+    ) -> Result<Agreeing, CoreError> {
+        let agreement = self.begin_agreement(comm, flag, now)?;
+        // From here on it tells whether anything else has come up.
+        self.restless = false;
+        let (mut times, mut awaited) = (0, SmallVec::<[u32; 4]>::new());
+        loop {
+            if awaited.is_empty() {
+                self.carry_out(now);
+                if self.restless || self.has_unsent() || self.pml.has_control() {
+                    break;
+                }
+                awaited.extend(self.plane.awaits(agreement.0, agreement.1));
+            }
+            let Some(&first) = awaited.first() else { break };
+            let before = awaited.len();
+            awaited.retain(|process| !self.take_of(*process, patience.looks(), now));
+            if awaited.len() < before {
+                times = 0;
+                continue;
+            }
+            times += 1;
+            if !patience.again(times, || self.pml.is_control_due(Peer(first))) {
+                break;
+            }
+        }
+        if !self.restless
+            && let Some(at) = self.awaited.iter().position(|(which, _)| *which == agreement)
+            && let Some(Decision { flag, failed, .. }) = &self.awaited[at].1
+            && failed.is_empty()
+        {
+            let flag = *flag;
+            self.awaited.swap_remove(at);
+            return Ok(Agreeing::Over(Output::Agreed { flag, failure: None }));
+        }
+        self.restless = true;
+        self.go_on_agreeing(comm, State::Agreeing(agreement), now).map(Agreeing::Waits)
+    }
+
+    /// Takes the next control message of a process, if it is there within so many looks; whether it was.
+    fn take_of(&mut self, process: u32, looks: u32, now: Nanos) -> bool {
+        let (plane, mut summons) = (&mut self.plane, None);
+        let taken = self.pml.take_control_soon(Peer(process), looks, |bytes| match bytes.first() {
+            Some(&SUMMONS) => summons = Some(bytes.to_vec()),
+            _ => plane.receive(process, bytes, now),
+        });
+        if let Some(frame) = &summons {
+            self.on_summons(Peer(process), frame, now);
+        }
+        taken && summons.is_none()
     }
 
     fn go_on_agreeing(

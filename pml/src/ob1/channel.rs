@@ -375,6 +375,19 @@ impl<B: Btl> Ob1<B> {
         taken
     }
 
+    /// Whether [`take_control_soon`](Ob1::take_control_soon) found nothing only because nothing of `peer` is here: another look may find
+    /// its message. `false` over rails that cannot tell, and wherever messages have to come the general way.
+    #[must_use]
+    pub fn is_control_due(&self, peer: Peer) -> bool {
+        let Some(state) = self.engine.peers.get(peer) else { return false };
+        let (Life::Alive, Some(lane), Some(_)) = (state.life, state.lane, &state.channel) else {
+            return false;
+        };
+        let lane = usize::from(lane.0);
+        let ordinary = !self.engine.has_work() && !self.has_control();
+        ordinary && self.engine.caps[lane].is_sure() && self.rails[lane].is_silent(peer)
+    }
+
     /// Whether all control messages for a peer are where it receives them even if this process ends at once. That holds for those
     /// which a rail that cannot be lost has taken.
     #[inline]
