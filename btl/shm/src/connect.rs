@@ -10,6 +10,7 @@ use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::segment;
+use crate::shuttle::Shuttles;
 use crate::socket::{self, Received};
 use crate::transport::{Shm, token, wake_ring};
 use crate::wire::{Attach, Message, Reason, Role, Transcript};
@@ -261,10 +262,11 @@ impl Shm {
         if attach.barrier && self.reachable {
             writer.set_fencing(Fencing::Reader);
         }
+        let shuttles = Shuttles::new(writer.dock(), reader.dock());
         self.endpoint(peer).phase = Phase::Up(session);
         self.tx[peer.index()] =
             Some(Outgoing { writer, outbox, bell: attach.bell, last_round: 0, answers: false });
-        let mut incoming = Box::new(Incoming { reader, idle: 0, hot: false });
+        let mut incoming = Box::new(Incoming { reader, shuttles, idle: 0, hot: false });
         wake_ring(&mut self.hot, peer, &mut incoming);
         self.rx[peer.index()] = Some(incoming);
         tracing::debug!(%peer, "up");

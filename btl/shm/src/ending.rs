@@ -105,7 +105,8 @@ fn drain<S: Sink>(
     warmth: &mut Warmth,
 ) -> usize {
     for taken in 0..incoming.reader.capacity() {
-        match incoming.reader.poll(peer, sink, counters, warmth) {
+        let Incoming { reader, shuttles, .. } = &mut *incoming;
+        match reader.poll(peer, sink, counters, warmth, shuttles) {
             Ok(true) => {}
             Ok(false) => return taken,
             Err(Malformed(what)) => {

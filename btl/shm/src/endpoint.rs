@@ -3,6 +3,7 @@
 use crate::host::Place;
 use crate::inbox::Inbox;
 use crate::ring::{Reader, Writer};
+use crate::shuttle::Shuttles;
 use crate::wire::{Nonce, Transcript};
 use ironweave_btl::{EndpointState, Fault};
 use rustix::process::Pid;
@@ -26,6 +27,8 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) reader: Reader,
+    /// The memory that goes to and fro.
+    pub(crate) shuttles: Shuttles,
     /// Polls in a row that found nothing.
     pub(crate) idle: u32,
     /// Whether `progress` polls it; otherwise it is parked and has a bell.

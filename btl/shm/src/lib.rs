@@ -36,6 +36,7 @@ mod ring;
 #[cfg(not(loom))]
 mod segment;
 mod shared;
+mod shuttle;
 #[cfg(not(loom))]
 mod socket;
 #[cfg(not(loom))]

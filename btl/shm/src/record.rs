@@ -1,10 +1,10 @@
 //! The record: how one frame lies in the ring.
 //!
 //! ```text
-//!  byte 0      1            2        4              8                8+header         8+header+payload
-//!  ┌──────┬────────────┬──────────┬──────────────┬────────────────┬────────────────┬───────────┐
-//!  │ kind │ header len │ 0 0      │ payload len  │ header         │ payload        │ … to 32·n │
-//!  └──────┴────────────┴──────────┴──────────────┴────────────────┴────────────────┴───────────┘
+//!  byte 0      1            2      3   4              8                8+header         8+header+payload
+//!  ┌──────┬────────────┬──────┬───┬──────────────┬────────────────┬────────────────┬───────────┐
+//!  │ kind │ header len │ mark │ 0 │ payload len  │ header         │ payload        │ … to 32·n │
+//!  └──────┴────────────┴──────┴───┴──────────────┴────────────────┴────────────────┴───────────┘
 //!   ◀────────── the record word, stored last ───▶                  (INLINE only; BULK keeps it elsewhere)
 //! ```
 //! Records start at multiples of [`UNIT`]; integers are little-endian. A 16-byte header with 8 bytes of payload
@@ -37,6 +37,26 @@ pub enum Kind {
     Streamed = 6,
 }
 
+/// Which shuttle has a payload: 0, none; otherwise one more than its number, those of the ring's own segment first
+/// (`shuttle.rs`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark(u8);
+
+impl Mark {
+    /// The highest one.
+    pub const MAX: u8 = 16;
+    /// The payload lies in no shuttle.
+    pub const NONE: Mark = Mark(0);
+
+    pub(crate) const fn new(mark: u8) -> Mark {
+        Mark(mark)
+    }
+
+    pub(crate) const fn get(self) -> u8 {
+        self.0
+    }
+}
+
 /// A decoded record word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Word {
@@ -44,6 +64,8 @@ pub struct Word {
     pub kind: Kind,
     /// Length of the header in bytes, at most [`HEADER_MAX`].
     pub header: u8,
+    /// The shuttle that has the payload; only of `Bulk` and `Begin`.
+    pub mark: Mark,
     /// Length of the payload in bytes.
     pub payload: u32,
 }
@@ -61,7 +83,10 @@ impl Word {
     #[inline]
     #[must_use]
     pub const fn encode(self) -> u64 {
-        self.kind as u64 | (self.header as u64) << 8 | (self.payload as u64) << 32
+        self.kind as u64
+            | (self.header as u64) << 8
+            | (self.mark.0 as u64) << 16
+            | (self.payload as u64) << 32
     }
 
     /// Reads what [`encode`](Word::encode) made; `None` for 0, nothing here yet.
@@ -82,19 +107,23 @@ impl Word {
             6 => Kind::Streamed,
             _ => return Err(Malformed("unknown kind")),
         };
-        let (header, zero, payload) = ((word >> 8) as u8, (word >> 16) as u16, (word >> 32) as u32);
+        let (header, mark, zero) = ((word >> 8) as u8, (word >> 16) as u8, (word >> 24) as u8);
+        let payload = (word >> 32) as u32;
         if header as usize > HEADER_MAX {
             return Err(Malformed("header too long"));
         }
         if zero != 0 {
-            return Err(Malformed("reserved bytes are not zero"));
+            return Err(Malformed("a reserved byte is not zero"));
+        }
+        if mark > Mark::MAX || mark != 0 && !matches!(kind, Kind::Bulk | Kind::Begin) {
+            return Err(Malformed("a shuttle where none can be"));
         }
         if matches!(kind, Kind::Wrap) && (header != 0 || payload != 0)
             || matches!(kind, Kind::Piece) && (header != 0 || payload == 0)
         {
             return Err(Malformed("a length where none can be"));
         }
-        Ok(Some(Word { kind, header, payload }))
+        Ok(Some(Word { kind, header, mark: Mark(mark), payload }))
     }
 
     /// Reads the usual word, of an inline frame, in fewer steps: lengths of header and payload. `None`: ask
@@ -198,7 +227,7 @@ mod tests {
         fn the_short_way_reads_what_the_long_way_does(kind in 0u8..7, header in 0u8..70, zero in 0u16..2, payload: u32) {
             let word = u64::from(kind) | u64::from(header) << 8 | u64::from(zero) << 16 | u64::from(payload) << 32;
             let long = match Word::decode(word) {
-                Ok(Some(Word { kind: Kind::Inline, header, payload })) => {
+                Ok(Some(Word { kind: Kind::Inline, header, payload, .. })) => {
                     Some((usize::from(header), payload as usize))
                 }
                 _ => None,
@@ -209,6 +238,9 @@ mod tests {
 
     #[test]
     fn an_eight_byte_message_with_a_match_header_is_one_unit() {
-        assert_eq!(Word { kind: Kind::Inline, header: 16, payload: 8 }.footprint(), UNIT);
+        assert_eq!(
+            Word { kind: Kind::Inline, header: 16, mark: Mark::NONE, payload: 8 }.footprint(),
+            UNIT
+        );
     }
 }

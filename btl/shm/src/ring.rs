@@ -1,13 +1,13 @@
 //! One directed ring: the only writer is one process, the only reader another.
 //!
 //! ```text
-//!  0     PARKED              4096  CONSUMED            8192               8192 + ring          … + bulk
-//!  ┌─────┬─────────────────────┬─────┬───────────────────┬──────────────────┬──────────────────────┐
-//!  │ ··· │ reader sleeps here  │ ··· │ reader's indices  │ records          │ bulk area            │
-//!  └─────┴─────────────────────┴─────┴───────────────────┴──────────────────┴──────────────────────┘
+//!  0     PARKED              4096  CONSUMED            8192               8192 + ring          … + bulk    … + shuttles
+//!  ┌─────┬─────────────────────┬─────┬───────────────────┬──────────────────┬────────────────────┬────────────┐
+//!  │ ··· │ reader sleeps here  │ ··· │ reader's indices  │ records          │ bulk area          │ shuttles   │
+//!  └─────┴─────────────────────┴─────┴───────────────────┴──────────────────┴────────────────────┴────────────┘
 //! ```
 //! Small frames lie in the ring as one record with header and payload (`record.rs`). Larger payloads go to the
-//! bulk area, contiguous, in the same order; a long one is published in pieces so that the reader copies out
+//! bulk area, contiguous, in the same order, or to a shuttle, if one is held (`shuttle.rs`); a long one is published in pieces so that the reader copies out
 //! while the writer still copies in.
 //!
 //! * A record is there when its word is not 0; the writer stores the word last (Release), after it has cleared
@@ -30,8 +30,9 @@ mod tests;
 use crate::config::Stores;
 use crate::distance::Distance;
 use crate::primitive::{Ordering, compiler_fence, fence};
-use crate::record::{Kind, Malformed, UNIT, WORD, Word};
+use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
+use crate::shuttle::{Dock, OWN, Shuttle, Shuttles};
 use crate::warmth::{Warmth, Way};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Counters, Fault, HEADER_MAX, Header, Landing, Peer, Sink, Token};
@@ -56,6 +57,9 @@ const PAGE: usize = 4096;
 const BULK_PARTS: usize = 4;
 /// The reader gives bulk space back in parts of this fraction.
 const BULK_GIVE_BACK: usize = 8;
+
+/// The longest shuttle: fragments of longer messages gained nothing by going to and fro (1 MiB took as long, 4 MiB rather longer).
+const SHUTTLE_MAX: usize = 128 << 10;
 
 /// Bytes packed at once before they are streamed: they stay in the first-level cache.
 const SCRATCH: usize = 2048;
@@ -90,7 +94,23 @@ impl Geometry {
 
     /// Bytes of the whole segment.
     pub(crate) const fn total(self) -> usize {
+        self.shuttles() + OWN * self.shuttle()
+    }
+
+    /// Where the shuttles start.
+    const fn shuttles(self) -> usize {
         RING + self.ring + self.bulk
+    }
+
+    /// Bytes of a shuttle: no frame is longer than the bulk area takes.
+    const fn shuttle(self) -> usize {
+        let max = self.bulk_max();
+        if max < SHUTTLE_MAX { max } else { SHUTTLE_MAX }
+    }
+
+    /// Where the shuttles of such a segment are.
+    fn dock(self, shared: &Shared) -> Dock {
+        Dock { shared: shared.clone(), start: self.shuttles(), size: self.shuttle() }
     }
 
     /// The longest inline frame, header and payload, in bytes.
@@ -201,6 +221,11 @@ impl Writer {
         self.distance.streamed_from()
     }
 
+    /// Where the shuttles of this segment are.
+    pub(crate) fn dock(&self) -> Dock {
+        self.geometry.dock(&self.shared)
+    }
+
     pub(crate) fn set_fencing(&mut self, fencing: Fencing) {
         self.fencing = fencing;
     }
@@ -303,7 +328,12 @@ impl Writer {
             "an inline frame of {} + {payload} bytes",
             header.len()
         );
-        let word = Word { kind: Kind::Inline, header: header.len() as u8, payload: payload as u32 };
+        let word = Word {
+            kind: Kind::Inline,
+            header: header.len() as u8,
+            mark: Mark::NONE,
+            payload: payload as u32,
+        };
         let start = self.start(word.footprint());
         self.admit((start - self.pos) as usize + word.footprint(), 0)?;
         let body = self.at(start) + WORD;
@@ -314,8 +344,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends a frame whose payload lies in the bulk area: `pack` fills it, piece by piece, and each piece is
-    /// published when it is written. `pieces` gives the length of the piece at an offset.
+    /// Sends a frame whose payload lies in the bulk area, or in `shuttle`, that was lent for its length (`shuttles` knows where
+    /// it is): `pack` fills it, piece by piece, and each piece is published when it is written. `pieces` gives the length of the piece at an offset.
     ///
     /// # Panics
     /// When the payload is longer than [`Geometry::bulk_max`].
@@ -323,6 +353,7 @@ impl Writer {
         &mut self,
         header: &[u8],
         len: usize,
+        shuttle: Option<(Shuttle, &Shuttles)>,
         pieces: impl Fn(usize) -> usize,
         mut pack: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), Full> {
@@ -332,13 +363,14 @@ impl Writer {
             header.len()
         );
         let first = pieces(0).min(len);
-        let streamed = len >= self.distance.streamed_from();
+        let streamed = shuttle.is_none() && len >= self.distance.streamed_from();
         let kind = match first == len {
             true => Kind::Bulk,
             false if streamed => Kind::Streamed,
             false => Kind::Begin,
         };
-        let word = Word { kind, header: header.len() as u8, payload: len as u32 };
+        let mark = shuttle.map_or(Mark::NONE, |(shuttle, _)| shuttle.mark());
+        let word = Word { kind, header: header.len() as u8, mark, payload: len as u32 };
         let mut records = word.footprint();
         if kind != Kind::Bulk {
             let mut offset = 0;
@@ -348,41 +380,54 @@ impl Writer {
             }
         }
         assert!(records <= self.geometry.ring / 4, "a bulk frame in {records} bytes of records");
-        let place = place(self.bulk_pos, len, self.geometry.bulk);
-        let end = (place + len as u64).next_multiple_of(BULK_ALIGN as u64);
+        let (place, end) = if shuttle.is_some() {
+            (self.bulk_pos, self.bulk_pos)
+        } else {
+            let place = place(self.bulk_pos, len, self.geometry.bulk);
+            (place, (place + len as u64).next_multiple_of(BULK_ALIGN as u64))
+        };
         // What is skipped at the end of the lap is shorter than the longest record without payload.
         self.admit(records + WORD + HEADER_MAX, end)?;
         self.bulk_pos = end;
 
         let bulk = RING + self.geometry.ring + (place % self.geometry.bulk as u64) as usize;
+        let mut fill = |writer: &mut Self, offset, len| match shuttle {
+            Some((shuttle, shuttles)) => {
+                let (shared, at) = shuttles.place(shuttle);
+                shared.with_mut(at + offset, len, |bytes| pack(offset, bytes));
+            }
+            None => writer.fill(bulk, offset, len, streamed, &mut pack),
+        };
         let start = self.start(word.footprint());
         let body = self.at(start) + WORD;
         self.shared.write(body, header);
         if kind == Kind::Bulk {
-            self.fill(bulk, 0, len, streamed, &mut pack);
+            fill(self, 0, len);
             self.publish(start, word);
             self.clear_ahead(UNIT);
-            self.claim_ahead(len, streamed);
+            self.claim_ahead(len, streamed || shuttle.is_some());
             return Ok(());
         }
         self.publish(start, word);
         let mut offset = 0;
         while offset < len {
             let piece = pieces(offset).max(1).min(len - offset);
-            self.fill(bulk, offset, piece, streamed, &mut pack);
+            fill(self, offset, piece);
             let start = self.start(UNIT);
-            self.publish(start, Word { kind: Kind::Piece, header: 0, payload: piece as u32 });
+            let (mark, payload) = (Mark::NONE, piece as u32);
+            self.publish(start, Word { kind: Kind::Piece, header: 0, mark, payload });
             offset += piece;
         }
         self.clear_ahead(UNIT);
-        self.claim_ahead(len, streamed);
+        self.claim_ahead(len, streamed || shuttle.is_some());
         Ok(())
     }
 
-    /// Brings the first lines of the next payload into our cache, if it is like this one, while nobody waits.
+    /// Brings the first lines of the next payload into our cache, if it is like this one, while nobody waits; unless this one
+    /// went elsewhere.
     #[inline(always)]
-    fn claim_ahead(&self, len: usize, streamed: bool) {
-        if !streamed {
+    fn claim_ahead(&self, len: usize, elsewhere: bool) {
+        if !elsewhere {
             let bulk = self.geometry.bulk;
             let place = place(self.bulk_pos, len, bulk);
             let at = RING + self.geometry.ring + (place % bulk as u64) as usize;
@@ -450,12 +495,20 @@ impl Writer {
     }
 }
 
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// In the bulk area, from this position on.
+    Bulk(u64),
+    Shuttle(Shuttle),
+}
+
 /// A frame of which not all pieces have arrived.
 #[derive(Debug)]
 struct Partial {
     header: Header,
-    /// Where the payload starts in the bulk area.
-    place: u64,
+    /// Where the payload is.
+    source: Source,
     len: usize,
     got: usize,
     /// Where it goes; `None`: it stays in the bulk area until it is whole.
@@ -495,6 +548,11 @@ impl Reader {
         }
     }
 
+    /// Where the shuttles of this segment are.
+    pub(crate) fn dock(&self) -> Dock {
+        self.geometry.dock(&self.shared)
+    }
+
     #[inline(always)]
     fn at(&self, pos: u64) -> usize {
         RING + (pos as usize & (self.geometry.ring - 1))
@@ -529,6 +587,7 @@ impl Reader {
         sink: &mut S,
         counters: &Counters,
         warmth: &mut Warmth,
+        shuttles: &mut Shuttles,
     ) -> Result<bool, Malformed> {
         let at = self.at(self.pos);
         // Acquire: what the writer wrote before it published the word.
@@ -550,7 +609,7 @@ impl Reader {
             self.advance((WORD + header + len).next_multiple_of(UNIT));
             return Ok(true);
         }
-        self.take(word, from, sink, counters, warmth)?;
+        self.take(word, from, sink, counters, warmth, shuttles)?;
         Ok(true)
     }
 
@@ -581,6 +640,7 @@ impl Reader {
         taken
     }
 
+    #[allow(clippy::too_many_arguments)] // what `poll` has
     #[inline(never)]
     fn take<S: Sink>(
         &mut self,
@@ -589,6 +649,7 @@ impl Reader {
         sink: &mut S,
         counters: &Counters,
         warmth: &mut Warmth,
+        shuttles: &mut Shuttles,
     ) -> Result<(), Malformed> {
         let at = self.at(self.pos);
         let room = RING + self.geometry.ring - at;
@@ -596,7 +657,7 @@ impl Reader {
         word.fits(room, self.geometry.bulk_max())?;
         let (header, len) = (usize::from(word.header), word.payload as usize);
         match word.kind {
-            Kind::Piece => self.piece(len, from, sink, counters)?,
+            Kind::Piece => self.piece(len, from, sink, counters, shuttles)?,
             _ if self.partial.is_some() => return Err(Malformed("a frame inside a frame")),
             Kind::Inline => {
                 self.shared.with(at + WORD, header + len, |bytes| {
@@ -607,14 +668,14 @@ impl Reader {
                 });
             }
             Kind::Bulk => {
-                let place = place(self.bulk_pos, len, self.geometry.bulk);
+                let source = self.source(word, shuttles)?;
                 self.shared.with(at + WORD, header, |header| {
-                    self.deliver(from, header, place, len, sink, counters);
+                    self.deliver(from, header, source, len, sink, counters, shuttles);
                 });
-                self.bulk_done((place + len as u64).next_multiple_of(BULK_ALIGN as u64));
+                self.done(source, len, shuttles);
             }
             Kind::Begin | Kind::Streamed => {
-                let place = place(self.bulk_pos, len, self.geometry.bulk);
+                let source = self.source(word, shuttles)?;
                 let header = self.shared.with(at + WORD, header, Header::new);
                 let landing = match sink.landing(from, header.as_bytes(), len) {
                     Landing::Direct { region, token } => Some((region, token)),
@@ -628,8 +689,10 @@ impl Reader {
                     Way::Ahead if word.kind == Kind::Streamed => Way::Through,
                     way => way,
                 };
-                self.bulk_pos = place;
-                self.partial = Some(Partial { header, place, len, got: 0, landing, way });
+                if let Source::Bulk(place) = source {
+                    self.bulk_pos = place;
+                }
+                self.partial = Some(Partial { header, source, len, got: 0, landing, way });
             }
             Kind::Wrap => {
                 self.advance(room);
@@ -640,19 +703,57 @@ impl Reader {
         Ok(())
     }
 
-    /// Hands up the frame whose payload lies at `place`.
+    /// Where the payload of the frame that begins with `word` lies.
+    fn source(&self, word: Word, shuttles: &Shuttles) -> Result<Source, Malformed> {
+        let len = word.payload as usize;
+        Ok(match shuttles.named(word.mark, len)? {
+            Some(shuttle) => Source::Shuttle(shuttle),
+            None => Source::Bulk(place(self.bulk_pos, len, self.geometry.bulk)),
+        })
+    }
+
+    /// The segment of a payload and its byte at `offset` there.
+    fn locate<'a>(
+        &'a self,
+        source: Source,
+        offset: usize,
+        shuttles: &'a Shuttles,
+    ) -> (&'a Shared, usize) {
+        match source {
+            Source::Bulk(place) => (&self.shared, self.bulk_at(place + offset as u64)),
+            Source::Shuttle(shuttle) => {
+                let (shared, at) = shuttles.place(shuttle);
+                (shared, at + offset)
+            }
+        }
+    }
+
+    /// All of a payload has been read.
+    fn done(&mut self, source: Source, len: usize, shuttles: &mut Shuttles) {
+        match source {
+            Source::Bulk(place) => {
+                self.bulk_done((place + len as u64).next_multiple_of(BULK_ALIGN as u64));
+            }
+            Source::Shuttle(shuttle) => shuttles.keep(shuttle),
+        }
+    }
+
+    /// Hands up a whole frame.
+    #[allow(clippy::too_many_arguments)] // a frame, and who is told
     fn deliver<S: Sink>(
         &self,
         from: Peer,
         header: &[u8],
-        place: u64,
+        source: Source,
         len: usize,
         sink: &mut S,
         counters: &Counters,
+        shuttles: &Shuttles,
     ) {
         counters.frames_received.add(1);
         counters.bytes_received.add(len as u64);
-        self.shared.with(self.bulk_at(place), len, |payload| sink.frame(from, header, payload));
+        let (shared, at) = self.locate(source, 0, shuttles);
+        shared.with(at, len, |payload| sink.frame(from, header, payload));
     }
 
     fn bulk_at(&self, place: u64) -> usize {
@@ -666,6 +767,7 @@ impl Reader {
         from: Peer,
         sink: &mut S,
         counters: &Counters,
+        shuttles: &mut Shuttles,
     ) -> Result<(), Malformed> {
         let Some(mut partial) = self.partial.take() else {
             return Err(Malformed("a piece of no frame"));
@@ -675,15 +777,17 @@ impl Reader {
             return Err(Malformed("more pieces than the frame has"));
         }
         if let Some((region, _)) = &partial.landing {
-            let at = self.bulk_at(partial.place + partial.got as u64);
-            self.shared.with(at, len, |bytes| match partial.way {
+            let (shared, at) = self.locate(partial.source, partial.got, shuttles);
+            shared.with(at, len, |bytes| match partial.way {
                 Way::Ahead => region.write_ahead(partial.got, bytes),
                 Way::Through => region.write(partial.got, bytes),
                 Way::Past => region.write_past(partial.got, bytes),
             });
-            // Only what is read for good: the last, unfinished unit of alignment is not given back yet.
-            let end = partial.place + (partial.got + len) as u64;
-            self.bulk_done(end - end % BULK_ALIGN as u64);
+            if let Source::Bulk(place) = partial.source {
+                // Only what is read for good: the last, unfinished unit of alignment is not given back yet.
+                let end = place + (partial.got + len) as u64;
+                self.bulk_done(end - end % BULK_ALIGN as u64);
+            }
         }
         partial.got += len;
         if partial.got < partial.len {
@@ -697,11 +801,11 @@ impl Reader {
                 sink.landed(from, region, token, Ok(()));
             }
             None => {
-                let header = partial.header;
-                self.deliver(from, header.as_bytes(), partial.place, partial.len, sink, counters);
+                let (header, source, len) = (partial.header, partial.source, partial.len);
+                self.deliver(from, header.as_bytes(), source, len, sink, counters, shuttles);
             }
         }
-        self.bulk_done((partial.place + partial.len as u64).next_multiple_of(BULK_ALIGN as u64));
+        self.done(partial.source, partial.len, shuttles);
         Ok(())
     }
 

@@ -456,6 +456,7 @@ impl Btl for Shm {
             writer.send_bulk(
                 header,
                 payload.len(),
+                None,
                 pieces(payload.len(), Cut::Streamed),
                 |at, piece| {
                     pack(piece, &payload[at..at + piece.len()]);
@@ -506,7 +507,22 @@ impl Btl for Shm {
                 .writer
                 .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| fill(0, b)))
         } else if len <= self.caps.max_bcopy {
-            outgoing.writer.send_bulk(header, len, pieces(len, cut), fill)
+            let shuttles = match self.rx.get_mut(peer.index()) {
+                Some(Some(incoming)) if !streamed => Some(&mut incoming.shuttles),
+                _ => None,
+            };
+            match shuttles.and_then(|shuttles| Some((shuttles.lend(len)?, shuttles))) {
+                Some((shuttle, shuttles)) => {
+                    let lent = Some((shuttle, &*shuttles));
+                    let cut = if self.crowded { Cut::Crowded } else { Cut::Shuttle };
+                    let sent = outgoing.writer.send_bulk(header, len, lent, pieces(len, cut), fill);
+                    if sent.is_err() {
+                        shuttles.keep(shuttle);
+                    }
+                    sent
+                }
+                None => outgoing.writer.send_bulk(header, len, None, pieces(len, cut), fill),
+            }
         } else {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         };
@@ -595,7 +611,8 @@ impl Btl for Shm {
             incoming.idle = 0;
             let mut taken = 0;
             let end = loop {
-                match incoming.reader.poll(peer, sink, &self.counters, &mut self.warmth) {
+                let Incoming { reader, shuttles, .. } = &mut **incoming;
+                match reader.poll(peer, sink, &self.counters, &mut self.warmth, shuttles) {
                     Ok(true) => {
                         taken += 1;
                         if taken > 2 {

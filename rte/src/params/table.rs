@@ -119,7 +119,7 @@ pub static TABLE: &[Def] = &[
 
     row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
         "Large messages in one copy by process_vm_readv: auto measures and takes the faster way."),
-    row("btl_shm_ring_size", Kind::Size, "64k",
+    row("btl_shm_ring_size", Kind::Size, "256k",
         "Bytes of each ring between two processes of a host; a power of two from 16k to 16M."),
 
     row("pml_ob1_eager_limit", Kind::Size, "0",

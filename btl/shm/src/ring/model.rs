@@ -38,6 +38,7 @@ fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
     let shared = Shared::heap(geometry.total());
     let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
     let mut reader = Reader::new(shared, geometry);
+    let mut shuttles = Shuttles::new(reader.dock(), reader.dock());
     let sender = thread::spawn(move || {
         for (i, &len) in sizes.iter().enumerate() {
             let header = (i as u64 + 1).to_le_bytes();
@@ -46,7 +47,7 @@ fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
                 let sent = if 8 + len <= geometry.inline_max() {
                     writer.send_inline(&header, len, |shared, at| shared.write(at, &payload))
                 } else {
-                    writer.send_bulk(&header, len, |_| 32, |_, piece| piece.fill(i as u8 + 1))
+                    writer.send_bulk(&header, len, None, |_| 32, |_, piece| piece.fill(i as u8 + 1))
                 };
                 match sent {
                     Ok(()) => break,
@@ -59,12 +60,12 @@ fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
     let mut sink = Expect { next: 0, sizes };
     let (counters, mut warmth) = (Counters::default(), Warmth::with_cache(0));
     while sink.next < sizes.len() as u64 {
-        if !reader.poll(Peer(0), &mut sink, &counters, &mut warmth).unwrap() {
+        if !reader.poll(Peer(0), &mut sink, &counters, &mut warmth, &mut shuttles).unwrap() {
             thread::yield_now();
         }
     }
     sender.join().unwrap();
-    assert!(!reader.poll(Peer(0), &mut sink, &counters, &mut warmth).unwrap());
+    assert!(!reader.poll(Peer(0), &mut sink, &counters, &mut warmth, &mut shuttles).unwrap());
 }
 
 #[test]
@@ -81,6 +82,49 @@ fn loom_frames_that_wrap() {
 #[test]
 fn loom_bulk_frames_in_pieces() {
     check(2, || stream(512, 256, &[16, 64, 64, 64, 64]));
+}
+
+/// Sends a frame of 64 bytes, all `round`, in a shuttle that is held.
+fn send_in_shuttle(writer: &mut Writer, shuttles: &mut Shuttles, round: u64) {
+    let lent = shuttles.lend(64).expect("one is held");
+    let header = round.to_le_bytes();
+    let fill = |_, piece: &mut [u8]| piece.fill(round as u8);
+    writer.send_bulk(&header, 64, Some((lent, shuttles)), |_| 32, fill).unwrap();
+}
+
+/// The same memory to and fro: what the one has read the other may write.
+#[test]
+fn loom_shuttles_to_and_fro() {
+    check(2, || {
+        let geometry = Geometry::new(1024, 256).unwrap();
+        let [there, back] = [(); 2].map(|()| Shared::heap(geometry.total()));
+        let side = |out: &Shared, into: &Shared| {
+            let writer = Writer::new(out.clone(), geometry, Fencing::Both, Stores::Cached);
+            let reader = Reader::new(into.clone(), geometry);
+            let shuttles = Shuttles::new(writer.dock(), reader.dock());
+            (writer, reader, shuttles)
+        };
+        let receive = |reader: &mut Reader, shuttles: &mut Shuttles, round: u64| {
+            let mut sink = Expect { next: round - 1, sizes: &[64; 3] };
+            let (counters, mut warmth) = (Counters::default(), Warmth::with_cache(0));
+            while sink.next < round {
+                if !reader.poll(Peer(0), &mut sink, &counters, &mut warmth, shuttles).unwrap() {
+                    thread::yield_now();
+                }
+            }
+        };
+        let (mut writer, mut reader, mut shuttles) = side(&back, &there);
+        let answering = thread::spawn(move || {
+            receive(&mut reader, &mut shuttles, 1);
+            send_in_shuttle(&mut writer, &mut shuttles, 2);
+            receive(&mut reader, &mut shuttles, 3);
+        });
+        let (mut writer, mut reader, mut shuttles) = side(&there, &back);
+        send_in_shuttle(&mut writer, &mut shuttles, 1);
+        receive(&mut reader, &mut shuttles, 2);
+        send_in_shuttle(&mut writer, &mut shuttles, 3);
+        answering.join().unwrap();
+    });
 }
 
 /// The writer that publishes and the reader that parks cannot miss each other.

@@ -53,6 +53,65 @@ fn pair(ring: u64, bulk: u64) -> (Writer, Reader, Shared) {
     (writer, Reader::new(shared.clone(), geometry), shared)
 }
 
+/// One side of two rings, one each way.
+struct Side {
+    writer: Writer,
+    reader: Reader,
+    shuttles: Shuttles,
+    log: Log,
+}
+
+impl Side {
+    fn send(&mut self, payload: &[u8]) -> Result<(), Full> {
+        let Side { writer, shuttles, .. } = self;
+        let lent = shuttles.lend(payload.len());
+        let shuttle = lent.map(|shuttle| (shuttle, &*shuttles));
+        let sent = writer.send_bulk(
+            b"header",
+            payload.len(),
+            shuttle,
+            |_| 192,
+            |at, piece| {
+                piece.copy_from_slice(&payload[at..at + piece.len()]);
+            },
+        );
+        if let (Err(_), Some(shuttle)) = (&sent, lent) {
+            shuttles.keep(shuttle);
+        }
+        sent
+    }
+
+    fn receive(&mut self) -> Result<Option<Vec<u8>>, Malformed> {
+        let Side { reader, shuttles, log, .. } = self;
+        let counters = Counters::default();
+        while reader.poll(FROM, log, &counters, &mut Warmth::with_cache(0), shuttles)? {}
+        Ok(log.frames.pop().map(|(_, payload)| payload).or_else(|| {
+            log.landed.pop().map(|(payload, ok)| {
+                assert!(ok);
+                payload
+            })
+        }))
+    }
+
+    /// How many shuttles it holds.
+    fn holds(&mut self) -> usize {
+        let held: Vec<Shuttle> = std::iter::from_fn(|| self.shuttles.lend(0)).collect();
+        held.iter().rev().for_each(|&shuttle| self.shuttles.keep(shuttle));
+        held.len()
+    }
+}
+
+/// Two sides; the second one takes payloads directly.
+fn sides(ring: u64, bulk: u64) -> [Side; 2] {
+    let ((there, here, _), (back, home, _)) = (pair(ring, bulk), pair(ring, bulk));
+    let side = |writer: Writer, reader: Reader, log| {
+        let shuttles = Shuttles::new(writer.dock(), reader.dock());
+        Side { writer, reader, shuttles, log }
+    };
+    let buffer = Some(OwnedBuffer::zeroed(bulk as usize));
+    [side(there, home, Log::default()), side(back, here, Log { buffer, ..Log::default() })]
+}
+
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seed * 31 + i * 7) as u8).collect()
 }
@@ -62,7 +121,7 @@ fn send(writer: &mut Writer, header: &[u8], payload: &[u8]) -> Result<(), Full> 
         writer.send_inline(header, payload.len(), |shared, at| shared.write(at, payload))
     } else {
         let pieces = |offset| if offset == 0 { 100 } else { 1000 };
-        writer.send_bulk(header, payload.len(), pieces, |at, piece| {
+        writer.send_bulk(header, payload.len(), None, pieces, |at, piece| {
             piece.copy_from_slice(&payload[at..at + piece.len()]);
         })
     }
@@ -70,7 +129,8 @@ fn send(writer: &mut Writer, header: &[u8], payload: &[u8]) -> Result<(), Full> 
 
 fn poll(reader: &mut Reader, log: &mut Log) -> Result<bool, Malformed> {
     // Every landing counts as cold, and so goes past the cache.
-    reader.poll(FROM, log, &Counters::default(), &mut Warmth::with_cache(0))
+    let shuttles = &mut Shuttles::new(reader.dock(), reader.dock());
+    reader.poll(FROM, log, &Counters::default(), &mut Warmth::with_cache(0), shuttles)
 }
 
 #[test]
@@ -194,6 +254,93 @@ fn a_readers_index_that_makes_no_sense_breaks_the_ring() {
 }
 
 #[test]
+fn payloads_go_to_and_fro_in_shuttles() {
+    let mut sides = sides(4096, 16384);
+    for round in 0..if cfg!(miri) { 8 } else { 200 } {
+        let [from, to] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+        let payload = bytes(round, [1, 64, 1000, 4096, 300][round % 5]);
+        sides[from].send(&payload).unwrap();
+        assert_eq!(sides[from].holds(), OWN - 1 + from, "round {round}");
+        assert_eq!(sides[to].receive(), Ok(Some(payload)), "round {round}");
+        assert_eq!(sides[to].holds(), OWN + to, "round {round}");
+    }
+    // Nothing went to the bulk areas.
+    assert!(sides.iter().all(|side| side.writer.bulk_pos == 0));
+}
+
+#[test]
+fn a_stream_one_way_uses_up_the_shuttles_and_then_the_bulk_area() {
+    let [mut a, mut b] = sides(4096, 16384);
+    for round in 0..40 {
+        let payload = bytes(round, 1500);
+        a.send(&payload).unwrap();
+        assert_eq!(b.receive(), Ok(Some(payload)), "round {round}");
+        assert_eq!(a.holds(), OWN.saturating_sub(round + 1));
+        assert_eq!(a.writer.bulk_pos > 0, round >= OWN);
+    }
+    assert_eq!(b.holds(), 2 * OWN);
+    // What is too long for a shuttle leaves them where they are.
+    let payload = bytes(7, a.writer.geometry.bulk_max());
+    assert!(payload.len() <= b.shuttles.dock(Shuttle::first()).size);
+    b.send(&payload).unwrap();
+    assert_eq!((b.holds(), a.receive(), a.holds()), (2 * OWN - 1, Ok(Some(payload)), 1));
+}
+
+#[test]
+fn a_refused_frame_leaves_its_shuttle() {
+    let [mut a, mut b] = sides(512, 16384);
+    let mut sent = 0;
+    while a.send(&bytes(sent, 64)) == Ok(()) {
+        sent += 1;
+    }
+    assert!(sent > OWN, "the ring is full, not the shuttles empty");
+    let mut got = 0;
+    while let Ok(true) = b.reader.poll(
+        FROM,
+        &mut b.log,
+        &Counters::default(),
+        &mut Warmth::with_cache(0),
+        &mut b.shuttles,
+    ) {
+        got += 1;
+    }
+    assert!(got >= sent);
+    assert_eq!((a.holds(), b.holds()), (0, 2 * OWN));
+    b.send(&[1; 64]).unwrap();
+    assert_eq!(a.receive(), Ok(Some(vec![1; 64])));
+    // Full once more: now with a shuttle at hand.
+    while a.writer.send_inline(&[0; 16], 8, |_, _| {}).is_ok() {}
+    assert_eq!((a.send(&[2; 64]), a.holds()), (Err(Full::NoRoom), 1));
+}
+
+#[test]
+fn a_shuttle_that_its_writer_does_not_hold_is_malformed() {
+    let word = |mark, payload| Word { kind: Kind::Bulk, header: 0, mark: Mark::new(mark), payload };
+    let size = Geometry::new(4096, 16384).unwrap().shuttle() as u32;
+    let own = OWN as u8;
+    let cases = [
+        (word(1, 10), true),
+        (word(own, 10), true),
+        // Ours, which never left.
+        (word(own + 1, 10), false),
+        (word(2 * own, 10), false),
+        // None at all.
+        (word(2 * own + 1, 10), false),
+        (word(Mark::MAX, 10), false),
+        (word(1, size), true),
+        (word(1, size + 1), false),
+    ];
+    for (word, fine) in cases {
+        let [_, mut b] = sides(4096, 16384);
+        b.reader.shared.word(RING).store(word.encode(), Ordering::Relaxed);
+        assert_eq!(b.receive().is_ok(), fine, "{word:?}");
+        // Twice the same one: it is the reader's now.
+        b.reader.shared.word(RING + UNIT).store(word.encode(), Ordering::Relaxed);
+        assert!(b.receive().is_err(), "{word:?}");
+    }
+}
+
+#[test]
 fn an_unpublished_record_is_no_record() {
     // The writer is killed after it has written all but the word.
     let (writer, mut reader, shared) = pair(512, 4096);
@@ -209,16 +356,17 @@ proptest! {
     #[cfg_attr(miri, ignore)]
     fn any_ring_is_read_within_its_bounds(
         fill: Vec<u8>,
-        words in proptest::collection::vec((0usize..64, 0u8..7, 0u8..70, 0u32..5000, any::<bool>()), 0..64),
+        words in proptest::collection::vec((0usize..64, 0u8..7, 0u8..70, 0u32..5000, 0u8..8, any::<bool>()), 0..64),
         direct: bool,
     ) {
         let (_, mut reader, shared) = pair(2048, 8192);
         for (i, chunk) in fill.chunks(8).take(256).enumerate() {
             shared.write(RING + 8 * i, chunk);
         }
-        for (unit, kind, header, payload, wild) in words {
+        for (unit, kind, header, payload, mark, wild) in words {
             let word = u64::from(kind) | u64::from(header) << 8 | u64::from(payload) << 32
-                | if wild { 1 << 20 } else { 0 };
+                | u64::from(mark.saturating_sub(3)) << 16
+                | if wild { 1 << 30 } else { 0 };
             shared.word(RING + UNIT * unit).store(word, Ordering::Relaxed);
         }
         let mut log =
