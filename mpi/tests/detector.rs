@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -98,8 +99,28 @@ fn a_process_that_only_computes_is_left_alone() {
 
 #[test]
 fn a_process_that_gets_no_core_is_left_alone() {
+    let job = job(3, &["--bind-to", "none"], "starved");
+    starve("a_process_that_gets_no_core_is_left_alone", job);
+}
+
+/// Only its own host's daemon sees that: processes of the two hosts do not see each other's numbers.
+#[test]
+fn a_process_of_another_host_that_gets_no_core_is_left_alone() {
+    let name = "a_process_of_another_host_that_gets_no_core_is_left_alone";
+    let hosts = match Hosts::make() {
+        Ok(hosts) => hosts,
+        Err(reason) => return println!("SKIP {name}: {reason}"),
+    };
+    let tag = &hosts.tag;
+    let list = format!("iwd{tag}-0:1,iwd{tag}-1:1");
+    let agent = "ip netns exec {host} unshare --pid --fork --mount-proc";
+    let more = ["--bind-to", "none", "--hosts", &list, "--launch-agent", agent];
+    starve(name, job(2, &more, "starved"));
+}
+
+/// Runs a job in which one process gets no core for much longer than the timeouts.
+fn starve(name: &str, mut job: Command) {
     // The system leaves 5 % to those without real-time priority: 50 ms in each second.
-    let mut job = job(3, &["--bind-to", "none"], "starved");
     let quicker =
         [("IRONWEAVE_ft_detector_timeout", "300ms"), ("IRONWEAVE_ft_probe_timeout", "200ms")];
     job.envs(quicker).env("IRONWEAVE_LOG", "ironweave::detect=debug");
@@ -108,7 +129,7 @@ fn a_process_that_gets_no_core_is_left_alone() {
     assert!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
     match out.split_once("refused: ") {
         Some((_, why)) => {
-            println!("SKIP a_process_that_gets_no_core_is_left_alone: {}", why.trim())
+            println!("SKIP {name}: {}", why.trim())
         }
         None => {
             assert!(out.contains("starved"), "{out}");
@@ -374,9 +395,12 @@ fn wait_up(show: &str) -> Result<(), String> {
 
 impl Hosts {
     fn make() -> Result<Hosts, String> {
-        let id = std::process::id();
-        let hosts = Hosts { tag: format!("{:x}", id % 0xff_ffff) };
-        let (tag, net) = (&hosts.tag, format!("10.{}.{}", 30 + id / 256 % 90, id % 256));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        // Two tests at most have hosts; `cargo test` runs both in one process.
+        let (id, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let hosts = Hosts { tag: format!("{:x}{made}", id % 0xff_ffff) };
+        let (tag, net) =
+            (&hosts.tag, format!("10.{}.{}", 30 + 90 * made + id / 256 % 90, id % 256));
         ip(&format!("link add iwd{tag} type bridge"))?;
         ip(&format!("addr add {net}.254/24 dev iwd{tag}"))?;
         ip(&format!("link set iwd{tag} up"))?;

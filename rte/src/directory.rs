@@ -6,11 +6,13 @@
 use crate::error::{Result, RteError};
 use crate::pmi::client::Client;
 use crate::pmi::{mapping, text};
+use crate::starved::Incarnation;
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Where Hydra lists the processes that died, as `0,3-5`.
 const DEAD_KEY: &str = "PMI_dead_processes";
@@ -19,6 +21,58 @@ const DEAD_KEY: &str = "PMI_dead_processes";
 pub(crate) const FATE_KEY: &str = "iw-fate-";
 /// Asking our launcher for this key and a rank: whether the rank has finalized. Does nothing to it.
 pub(crate) const LEFT_KEY: &str = "iw-left-";
+
+/// Asking our launcher for this key and [`Look`]: whether that rank is kept from its core.
+pub(crate) const STARVED_KEY: &str = "iw-starved-";
+/// How long a rank's host may take to say so. Well within the time for which an accuser waits for a verdict.
+const LOOK: Duration = Duration::from_millis(300);
+/// Between two questions for its answer.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// What is asked of the host of `rank`, in a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub rank: u32,
+    pub process: Incarnation,
+    /// Tells it from earlier ones of the same accuser.
+    pub number: u32,
+}
+
+impl Look {
+    fn key(self) -> String {
+        let Look { rank, process: Incarnation { process, started }, number } = self;
+        format!("{STARVED_KEY}{rank}-{process}-{started}-{number}")
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Look> {
+        let mut words = text.split('-');
+        let rank = words.next()?.parse().ok()?;
+        let process = words.next()?.parse().ok()?;
+        let started = words.next()?.parse().ok()?;
+        let number = words.next()?.parse().ok()?;
+        let look = Look { rank, process: Incarnation { process, started }, number };
+        words.next().is_none().then_some(look)
+    }
+}
+
+/// What is known of a [`Look`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The host has not answered yet.
+    Asked,
+    Starved,
+    Not,
+}
+
+impl Seen {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Seen::Asked => "asked",
+            Seen::Starved => "starved",
+            Seen::Not => "not",
+        }
+    }
+}
 
 /// How keys travel: through a process manager, or nowhere in a job of one.
 #[derive(Debug)]
@@ -55,6 +109,7 @@ pub struct Directory {
     size: u32,
     /// Whether our own launcher is at the other end.
     ours: bool,
+    looks: Arc<AtomicU32>,
     /// Set by Hydra's signal that a process died; `None` under launchers that do not signal.
     signalled: Option<Arc<AtomicBool>>,
 }
@@ -66,7 +121,8 @@ impl Directory {
         ours: bool,
         signalled: Option<Arc<AtomicBool>>,
     ) -> Directory {
-        Directory { exchange: Arc::new(Mutex::new(exchange)), size, ours, signalled }
+        let (exchange, looks) = (Arc::new(Mutex::new(exchange)), Arc::default());
+        Directory { exchange, size, ours, looks, signalled }
     }
 
     /// The connection, for one question and its answer.
@@ -113,6 +169,29 @@ impl Directory {
                 Ok(told.unwrap_or(Fate::Unknown))
             }
             Exchange::Pmi(_) | Exchange::Alone(_) => Ok(Fate::Unknown),
+        }
+    }
+
+    /// Whether `rank`, which said that it runs as `process`, is kept from its core, as our launcher's part on that rank's host sees it. `None`:
+    /// nobody says, which takes a third of a second where it is because the host does not answer. Other launchers do not tell.
+    ///
+    /// # Errors
+    /// The process manager is gone.
+    pub fn is_starved(&self, rank: u32, process: Incarnation) -> Result<Option<bool>> {
+        let number = self.looks.fetch_add(1, Ordering::Relaxed);
+        let key = Look { rank, process, number }.key();
+        let since = Instant::now();
+        loop {
+            let word = match &mut *self.exchange() {
+                Exchange::Pmi(client) if self.ours => client.get(&key)?,
+                Exchange::Pmi(_) | Exchange::Alone(_) => None,
+            };
+            let seen = [Seen::Asked, Seen::Starved, Seen::Not];
+            match seen.into_iter().find(|seen| Some(seen.word()) == word.as_deref()) {
+                Some(Seen::Asked) if since.elapsed() < LOOK => std::thread::sleep(LOOK_AGAIN),
+                Some(Seen::Asked) | None => return Ok(None),
+                Some(seen) => return Ok(Some(seen == Seen::Starved)),
+            }
         }
     }
 
@@ -171,5 +250,22 @@ impl Directory {
             std::mem::forget(woken);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_of_a_host_is_read() {
+        let process = Incarnation { process: 4711, started: u64::MAX };
+        let look = Look { rank: 3, process, number: u32::MAX };
+        let key = look.key();
+        let text = key.strip_prefix(STARVED_KEY).expect("the key begins so");
+        assert_eq!(Look::parse(text), Some(look));
+        for wrong in ["", "3", "3-1-2", "3-1-2-", "3-1-2-x", "3-1-2-4-5", "-3-1-2-4"] {
+            assert_eq!(Look::parse(wrong), None, "{wrong}");
+        }
     }
 }

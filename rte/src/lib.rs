@@ -21,9 +21,11 @@ pub mod params;
 pub mod pmi;
 pub mod rdma;
 pub mod secret;
+pub mod starved;
 
 pub use directory::{Directory, Fate};
 pub use error::{Result, RteError};
 pub use job::Job;
 pub use liveness::{FailedRank, How, Liveness, LivenessWriter};
 pub use params::Params;
+pub use starved::Incarnation;

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 8;
 /// How long a process without an address is not looked up again.
 const NOWHERE: Duration = Duration::from_secs(1);
+/// How long a host that did not say whether a process of it is starved is not asked again: many are accused at once when it is lost.
+const MUTE: Duration = Duration::from_secs(1);
 /// Datagrams read in one turn: a flood does not hold up the rest.
 const BURST: usize = 4096;
 
@@ -305,6 +307,7 @@ impl Driver {
             shared: Arc::clone(&self.shared),
             local: self.local,
             homes: HashMap::new(),
+            mute: HashMap::new(),
         };
         let started = std::thread::Builder::new().name("iw-asker".into()).spawn(|| asker.run());
         started.ok().map(|_| questions)
@@ -341,6 +344,8 @@ struct Asker {
     local: SocketAddr,
     /// Where those run that were asked about.
     homes: HashMap<u32, Home>,
+    /// Other hosts that were asked in vain, and when.
+    mute: HashMap<[u8; 16], Instant>,
 }
 
 impl Asker {
@@ -349,7 +354,20 @@ impl Asker {
             let published = self.directory.lookup(process, KEY).ok().flatten();
             self.homes.extend(published.and_then(|blob| Some((process, decode(&blob).1?))));
         }
-        self.homes.get(&process).is_some_and(Home::is_starved)
+        let Some(home) = self.homes.get(&process) else { return false };
+        if home.is_here() {
+            return home.process.is_starved();
+        }
+        if self.mute.get(&home.host).is_some_and(|since| since.elapsed() < MUTE) {
+            return false;
+        }
+        match self.directory.is_starved(process, home.process) {
+            Ok(Some(starved)) => starved,
+            Ok(None) | Err(_) => {
+                self.mute.insert(home.host, Instant::now());
+                false
+            }
+        }
     }
 
     /// Until the driver is gone.

@@ -158,7 +158,7 @@ impl Detect {
         });
         let driver = driver::Driver::new(ready, job, Arc::clone(&shared)).map_err(system)?;
         let thread = std::thread::Builder::new()
-            .name(home::THREAD.into())
+            .name(ironweave_rte::starved::DETECTOR_THREAD.into())
             .spawn(move || driver.run())
             .map_err(system)?;
         self.running = Some(Running { shared, thread: Some(thread), patience });

@@ -26,7 +26,7 @@ const LEAVE: Duration = Duration::from_secs(3);
 /// Connections that have not proven themselves kept at once.
 const MAX_STRANGERS: usize = 64;
 /// The first word of the line a daemon is given.
-pub const GREETING: &str = "ironweave-daemon-1";
+pub const GREETING: &str = "ironweave-daemon-2";
 
 /// The launch agents of a job.
 #[derive(Debug, Default)]

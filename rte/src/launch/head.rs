@@ -7,7 +7,7 @@
 //! host ends it; one that has finalized is not.
 
 use super::messages::Down;
-use crate::directory::{FATE_KEY, Fate, LEFT_KEY};
+use crate::directory::{FATE_KEY, Fate, LEFT_KEY, Look, STARVED_KEY, Seen};
 use crate::exit::{self, Ended, Stage};
 use crate::liveness::{FailedRank, How};
 use crate::pmi::server::Request;
@@ -34,6 +34,8 @@ struct Rank {
     /// Declared failed by the others; its end is still to come.
     fenced: bool,
     ended: Option<How>,
+    /// What it asked last of the host of a silent rank.
+    look: Option<(Look, Seen)>,
 }
 
 impl Rank {
@@ -66,6 +68,7 @@ impl Head {
                 in_barrier: false,
                 fenced: false,
                 ended: None,
+                look: None,
             })
         });
         Head {
@@ -116,10 +119,12 @@ impl Head {
             }
             Request::Get { key } => {
                 let about = |prefix| key.strip_prefix(prefix).and_then(|rank| rank.parse().ok());
-                let value = match (about(FATE_KEY), about(LEFT_KEY)) {
-                    (Some(accused), _) => self.fate(accused, orders),
-                    (None, Some(rank)) => self.has_left(rank),
-                    (None, None) => self.kvs.get(&key).cloned(),
+                let look = key.strip_prefix(STARVED_KEY).and_then(Look::parse);
+                let value = match (about(FATE_KEY), about(LEFT_KEY), look) {
+                    (Some(accused), ..) => self.fate(accused, orders),
+                    (None, Some(rank), _) => self.has_left(rank),
+                    (None, None, Some(look)) => self.look(rank, look, orders),
+                    (None, None, None) => self.kvs.get(&key).cloned(),
                 };
                 orders.push((To::Node(node), Down::GetReply { rank, value }));
             }
@@ -203,6 +208,33 @@ impl Head {
     fn has_left(&self, rank: u32) -> Option<String> {
         let state = self.ranks.get(rank as usize)?;
         (state.stage == Stage::Finalized).then(|| Fate::Left.word().to_owned())
+    }
+
+    /// A rank asks whether a silent one is kept from its core: only that one's host can see it.
+    fn look(&mut self, by: u32, look: Look, orders: &mut Orders) -> Option<String> {
+        let node = self.ranks.get(look.rank as usize).filter(|state| state.counts())?.node;
+        let asked = &mut self.ranks[by as usize].look;
+        let seen = match asked {
+            Some((known, seen)) if *known == look => *seen,
+            _ => {
+                let Look { process, number, .. } = look;
+                orders.push((To::Node(node), Down::Look { by, number, process }));
+                *asked = Some((look, Seen::Asked));
+                Seen::Asked
+            }
+        };
+        Some(seen.word().to_owned())
+    }
+
+    /// A host has looked at a process for the rank `by`.
+    pub fn looked(&mut self, node: usize, by: u32, number: u32, starved: bool) {
+        let Some((look, _)) = self.ranks.get(by as usize).and_then(|state| state.look) else {
+            return;
+        };
+        if look.number == number && self.rank_on(node, look.rank).is_some() {
+            let seen = if starved { Seen::Starved } else { Seen::Not };
+            self.ranks[by as usize].look = Some((look, seen));
+        }
     }
 
     /// A rank is accused of being silent: what is known of it. One that should be speaking is a
@@ -425,6 +457,47 @@ mod tests {
         head.take_notes();
         head.ended(1, 3, How::Signal(9), &mut orders);
         assert!(head.take_notes().is_empty());
+    }
+
+    #[test]
+    fn a_host_is_asked_whether_a_rank_of_it_is_starved() {
+        let mut head = job(&[1, 2], false);
+        let mut orders = Orders::new();
+        let ask = |head: &mut Head, text: &str| {
+            let mut orders = Orders::new();
+            let key = format!("{STARVED_KEY}{text}");
+            head.request(0, 0, Request::Get { key }, &mut orders);
+            let Some((To::Node(0), Down::GetReply { rank: 0, value })) = orders.pop() else {
+                panic!("no answer: {orders:?}");
+            };
+            let looks = orders.into_iter().map(|(to, down)| match down {
+                Down::Look { by: 0, number, process } => (to, number, process.process),
+                other => panic!("{other:?}"),
+            });
+            (value, looks.collect::<Vec<_>>())
+        };
+        let word = |seen: Seen| Some(seen.word().to_owned());
+        let first = (To::Node(1), 7, 4711);
+        assert_eq!(ask(&mut head, "2-4711-99-7"), (word(Seen::Asked), vec![first]));
+        assert_eq!(ask(&mut head, "2-4711-99-7"), (word(Seen::Asked), vec![]), "once");
+        head.looked(1, 0, 6, true);
+        head.looked(0, 0, 7, true);
+        head.looked(1, 2, 7, true);
+        head.looked(1, 99, 7, true);
+        assert_eq!(ask(&mut head, "2-4711-99-7").0, word(Seen::Asked), "not what was asked");
+        head.looked(1, 0, 7, true);
+        assert_eq!(ask(&mut head, "2-4711-99-7"), (word(Seen::Starved), vec![]));
+        // The next question is a new one, which no late answer meets.
+        assert_eq!(ask(&mut head, "2-4711-99-8").1.len(), 1);
+        head.looked(1, 0, 7, true);
+        assert_eq!(ask(&mut head, "2-4711-99-8").0, word(Seen::Asked));
+        head.looked(1, 0, 8, false);
+        assert_eq!(ask(&mut head, "2-4711-99-8").0, word(Seen::Not));
+        for nobody in ["9-4711-99-9", "2-4711-99", "x"] {
+            assert_eq!(ask(&mut head, nobody), (None, vec![]), "{nobody}");
+        }
+        head.ended(1, 2, How::Signal(9), &mut orders);
+        assert_eq!(ask(&mut head, "2-4711-99-9"), (None, vec![]), "it has ended");
     }
 
     #[test]

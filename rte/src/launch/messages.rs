@@ -3,6 +3,7 @@
 
 use crate::liveness::{FailedRank, How};
 use crate::pmi::server::Request;
+use crate::starved::Incarnation;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
@@ -130,6 +131,15 @@ pub enum Up {
     Alive,
     /// After [`Down::Finish`]: everything is ended, reaped and forwarded.
     Drained,
+    /// Answers [`Down::Look`].
+    Looked {
+        /// Who asked.
+        by: u32,
+        /// The number of its question.
+        number: u32,
+        /// Whether the process is kept from its core.
+        starved: bool,
+    },
 }
 
 /// From the head to a host.
@@ -174,4 +184,13 @@ pub enum Down {
     Ping,
     /// The job is over: a daemon exits.
     Shutdown,
+    /// Answer with [`Up::Looked`].
+    Look {
+        /// The rank that asks.
+        by: u32,
+        /// Tells its questions apart.
+        number: u32,
+        /// The process it asks about.
+        process: Incarnation,
+    },
 }

@@ -186,6 +186,10 @@ impl Node {
             }
             Down::Finish => self.finish(),
             Down::Ping => self.up.push(Up::Alive),
+            Down::Look { by, number, process } => {
+                let starved = process.is_starved();
+                self.up.push(Up::Looked { by, number, starved });
+            }
             Down::Shutdown => {}
         }
     }

@@ -296,6 +296,7 @@ impl Launcher {
             Up::StdinTaken if self.input == Input::Waiting => self.input = Input::Wanted,
             Up::StdinTaken => {}
             Up::Alive => {}
+            Up::Looked { by, number, starved } => self.head.looked(node, by, number, starved),
             Up::StdinClosed => self.input = Input::Ended,
             Up::Drained => self.hosts[node].drained = true,
         }
