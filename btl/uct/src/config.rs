@@ -232,6 +232,8 @@ pub(crate) fn settings(resource: &Resource, message: usize) -> Vec<(&'static str
             ("TIMEOUT", String::from("250ms")),
             ("RETRY_COUNT", String::from("6")),
             ("RNR_RETRY_COUNT", String::from("6")),
+            // As many bytes, and fewer, no get into user memory fetches: all lengths are wanted.
+            ("TX_INLINE_RESP", String::from("0")),
         ],
         // UCX asks the completion whether a packet has an IPv4 header, which only Mellanox's devices tell, and drops it as
         // not its own otherwise. Greetings are sealed, and name whom they are for.
