@@ -4,28 +4,28 @@
 const FOUND: &[(&str, &str)] = &[
     (
         "shm_latency_8B",
-        "0.80 in a quieter hour of 2026-11-22 (0.089 beside 0.111 us, in turns), between 0.71 and 0.94 in runs of three days: what of the hour does it was not found",
+        "0.77 in another run of 2026-11-23, between 0.71 and 0.94 in runs of four days: what of the hour does it was not found",
     ),
-    (
-        "shm_latency_4KiB",
-        "1.09 in a quieter hour (0.41 beside 0.375 us). Intel's settings for AVX-512 copy in 512-bit registers and, longer pieces, by `rep movsb` (seen in its code); 512-bit registers in our copies took 0.41 to 0.40 us here and 2.54 to 2.65 at 64 KiB",
-    ),
+    ("shm_latency_4KiB", "0.88 in a quieter hour (0.303 beside 0.344 us), 0.73 in another run"),
     (
         "shm_latency_64KiB",
-        "1.15 in a quieter hour (2.54 beside 2.20 us). As Intel does, pieces copied out by `rep movsb` gained nothing, copied in that way they took twice as long; 512-bit registers 2.54 to 2.65",
+        "1.06 in a quieter hour (2.33 beside 2.19 us; Intel's other settings 2.36). Both answer in the memory that the question lay in; a loop with nothing but these copies takes 2.15 (`btl/shm/src/shuttle.rs`)",
     ),
     (
         "shm_latency_1MiB",
-        "1.08 in a quieter hour (35.4 beside 32.7 us). Copying out by `rep movsb`, as Intel does, in a noisy hour: 42.8 to 40.2 us in one run, 51.0 to 42.5 in the next, far cores 77 to 82: not decided",
+        "1.00 in a quieter hour (33.9 beside 34.0 us, in turns). A loop with nothing but these copies takes 33 to 34 us, through whatever memory",
     ),
     (
         "shm_latency_4MiB",
-        "one size of the ring's bulk area serves two opposite cases: with half of it 4 MiB took 167 instead of 217 us (Intel 185 beside it), but windows of 4 MiB moved 10 instead of 15 GB/s. Twice a core's cache, it lives in the cache that the host's other guests share (inferred: 199 us at one hour, 320 at another, Intel 209 and 192). Copying out by `rep movsb`, in a noisy hour: 314 to 247 us in one run and 314 to 333 in the next: not decided",
+        "in turns in a quieter hour 161 to 165 us beside 147 and 179 (Intel's two settings). One size of the ring's bulk area serves two opposite cases: with half of it 4 MiB took 167 instead of 217 us, but windows of 4 MiB moved 10 instead of 15 GB/s. Twice a core's cache, it lives in the cache that the host's other guests share (inferred: 160 us at one hour, 320 at another)",
     ),
-    ("shm_bw_4MiB", "see the latency of 4 MiB: a larger bulk area gains 5 % here and doubles that"),
+    (
+        "shm_bw_4MiB",
+        "20.6 beside 20.4 GB/s in a quieter hour; see the latency of 4 MiB: a larger bulk area gains 5 % here and doubles that",
+    ),
     (
         "shm_rate_8B",
-        "1.11 in a quieter hour (23.3 beside 20.9 M/s): a receiver spends 14 ns to post and 26 to finish a message, a sender 28",
+        "1.41 in another run of the day, 1.20 in turns (23.9 beside 20.0 M/s): what of the hour does it was not found. A receiver spends 14 ns to post and 26 to finish a message, a sender 28",
     ),
     ("abi_bcast_8B", "within a few hundredths, on either side"),
     (
@@ -36,10 +36,7 @@ const FOUND: &[(&str, &str)] = &[
         "abi_rate_8B",
         "1.13 in a quieter hour (22.8 beside 20.2 M/s, in turns): what of the hour does it was not found",
     ),
-    (
-        "abi_ibcast_64KiB",
-        "0.86 in a quieter hour (3.26 beside 3.78 us, in turns); one message of 64 KiB, see there",
-    ),
+    ("abi_ibcast_64KiB", "0.90 in another run of the day; one message of 64 KiB, see there"),
     (
         "abi_vector_64KiB",
         "0.90 in a quieter hour (3.33 beside 3.70 us, in turns): what of the hour does it was not found",
@@ -75,11 +72,15 @@ const FOUND: &[(&str, &str)] = &[
     ),
     (
         "abi_bibw_64KiB",
-        "all sends of a window are copied in before anything is copied out, so each core writes lines that the other has just read; no size of ring, piece or kind of store was clearly better. 29 beside 35 GB/s in a quieter hour; in a noisy one copying out by `rep movsb` gave 14 to 21 in one run and 17.8 to 18.1 in the next: not decided",
+        "1.00 in another run of the day. All but the first sends of a window are copied in before anything is copied out, so each core writes lines that the other has just read",
     ),
     (
         "abi_iallreduce_64KiB",
         "by reading the code: the peer's half lies in its cache during the 20 us of computation, and is copied out and then reduced; the blocking form does both at once",
+    ),
+    (
+        "abi_allreduce_64KiB",
+        "on near cores 0.86 to 0.90 in turns (7.0 to 7.3 beside 8.1 us) and 1.11 in one run; on far ones 1.26 (15.1 beside 12.0), where 64 KiB alone take 7.8 beside 5.8: to far readers we store past the cache, and Intel copies to and fro in one piece of memory by `rep movsb` (seen in its code and registers)",
     ),
     (
         "uct_posix",
