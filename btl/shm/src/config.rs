@@ -40,7 +40,8 @@ pub struct ShmConfig {
     pub ring_bytes: usize,
     /// Bytes for payloads beyond the records in one ring: a multiple of 4 KiB from 64 KiB to 256 MiB. Memory that
     /// is never used costs nothing, but a pair that goes on exchanging long messages uses all of it, both ways:
-    /// with many processes on a node, choose less than the usual twice a core's own cache.
+    /// with many processes on a node, choose less than the usual twice a core's own cache. A pair that answers messages of
+    /// 1 to 128 KiB uses four shuttles besides, of a quarter of this each, at most 128 KiB (`shuttle.rs`).
     pub bulk_bytes: usize,
     /// How long messages travel.
     pub single_copy: SingleCopy,

@@ -7,8 +7,8 @@
 //!  └─────┴─────────────────────┴─────┴───────────────────┴──────────────────┴────────────────────┴────────────┘
 //! ```
 //! Small frames lie in the ring as one record with header and payload (`record.rs`). Larger payloads go to the
-//! bulk area, contiguous, in the same order, or to a shuttle, if one is held (`shuttle.rs`); a long one is published in pieces so that the reader copies out
-//! while the writer still copies in.
+//! bulk area, contiguous, in the same order, or to a shuttle, if one is held (`shuttle.rs`); a long one is published
+//! in pieces so that the reader copies out while the writer still copies in.
 //!
 //! * A record is there when its word is not 0; the writer stores the word last (Release), after it has cleared
 //!   the word of the record to come, so bytes of an earlier lap never look like a record.
@@ -344,8 +344,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends a frame whose payload lies in the bulk area, or in `shuttle`, that was lent for its length (`shuttles` knows where
-    /// it is): `pack` fills it, piece by piece, and each piece is published when it is written. `pieces` gives the length of the piece at an offset.
+    /// Sends a frame whose payload lies in the bulk area, or in `shuttle`, that was lent for its length (the second of the pair
+    /// knows where it is): `pack` fills it, piece by piece, and each piece is published when it is written. `pieces` gives
+    /// the length of the piece at an offset.
     ///
     /// # Panics
     /// When the payload is longer than [`Geometry::bulk_max`].
@@ -511,7 +512,7 @@ struct Partial {
     source: Source,
     len: usize,
     got: usize,
-    /// Where it goes; `None`: it stays in the bulk area until it is whole.
+    /// Where it goes; `None`: it stays where it is until it is whole.
     landing: Option<(RecvRegion, Token)>,
     /// How it is written there.
     way: Way,
