@@ -5,7 +5,7 @@
 //! tells that a peer died, so none of these errors ever counts as that.
 
 use ironweave_btl::Cause;
-use ironweave_ffi::ofi::Errno;
+use ironweave_ffi::ofi::{Closes, Errno};
 
 /// What a provider is like, as it was seen to behave where it could be run (see `tests/conformance.rs`), and as its
 /// documentation says where not.
@@ -17,8 +17,8 @@ pub struct Provider {
     pub hardware: bool,
     /// Who answers peers' reads of registered memory.
     pub answers: Answers,
-    /// An endpoint may be closed with operations under way.
-    pub close_busy: bool,
+    /// When an endpoint may be closed.
+    pub closes: Closes,
     /// Peers that are gone may be removed from the address vector, which ends the provider's attempts to reach them.
     pub remove: bool,
     /// Many messages may land in one posted buffer.
@@ -88,7 +88,7 @@ const DEVICE: Provider = Provider {
     name: "",
     hardware: true,
     answers: Answers::Never,
-    close_busy: false,
+    closes: Closes::Idle,
     remove: false,
     multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
@@ -104,7 +104,7 @@ const DEVICE: Provider = Provider {
 
 const SOCKETS: Provider = Provider {
     hardware: false,
-    close_busy: true,
+    closes: Closes::Busy,
     latency_ns: 12_000,
     bandwidth_mbs: 2_000,
     ..DEVICE
@@ -149,7 +149,7 @@ const PROVIDERS: &[Provider] = &[
         one_piece: 4096,
         files: true,
         waits: false,
-        close_busy: false,
+        closes: Closes::Idle,
         latency_ns: 400,
         bandwidth_mbs: 8_000,
         ..SOCKETS
@@ -159,7 +159,7 @@ const PROVIDERS: &[Provider] = &[
         one_piece: 4096,
         files: true,
         waits: false,
-        close_busy: false,
+        closes: Closes::Idle,
         latency_ns: 400,
         bandwidth_mbs: 8_000,
         ..SOCKETS
@@ -170,8 +170,14 @@ const PROVIDERS: &[Provider] = &[
 ];
 
 impl Provider {
-    /// What is known of the provider that libfabric calls `name`; the cautious defaults when it is unknown.
+    /// What is known of the provider that libfabric calls `name`, as this process has it; the cautious defaults when it is
+    /// unknown.
     pub fn of(name: &str) -> Provider {
+        let shared = std::env::var(SHARED_RECEIVES).is_ok_and(|value| is_yes(&value));
+        Self::with(name, shared)
+    }
+
+    fn with(name: &str, shared: bool) -> Provider {
         let mut layers = name.split(';');
         let core = layers.next().unwrap_or(name);
         let row = PROVIDERS.iter().copied().find(|row| row.name == core).unwrap_or(DEVICE);
@@ -184,11 +190,28 @@ impl Provider {
                     Answers::ByDevice => Answers::ByDevice,
                     Answers::ByLanes | Answers::Never => Answers::Never,
                 };
-                Provider { multi_recv, answers, one_piece, pieces: usize::MAX, read_piece, ..row }
+                // Closing a connection, it takes what arrived by it out of the queue and posts receives to it again, though
+                // it is freed by then (1.17; 1.22 and 2.5 read the same): a crash where a peer sends at that moment. Over
+                // tcp, and where it is told so, receives are posted for all connections together.
+                let closes = match row.closes {
+                    Closes::Busy => Closes::Busy,
+                    Closes::Idle | Closes::Never if shared => Closes::Idle,
+                    Closes::Idle | Closes::Never => Closes::Never,
+                };
+                let pieces = usize::MAX;
+                Provider { multi_recv, answers, closes, one_piece, pieces, read_piece, ..row }
             }
             _ => row,
         }
     }
+}
+
+/// Tells ofi_rxm to post receives for all connections together.
+const SHARED_RECEIVES: &str = "FI_OFI_RXM_USE_SRX";
+
+/// What libfabric takes for a yes.
+fn is_yes(value: &str) -> bool {
+    ["1", "true", "yes", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
 /// Where an error showed.
@@ -300,7 +323,15 @@ mod tests {
         assert!(many("verbs", (1, 17)) && !many("verbs;ofi_rxm", (2, 5)));
         assert!(many("tcp", (1, 20)) && many("tcp", (2, 5)) && !many("tcp", (1, 19)));
         assert!(!many("net", (1, 17)) && !many("tcp;ofi_rxm", (1, 22)));
-        assert!(!Provider::of("a-new-one").close_busy);
+        assert_eq!(Provider::of("a-new-one").closes, Closes::Idle);
+        let closes = |name| [false, true].map(|shared| Provider::with(name, shared).closes);
+        assert_eq!(closes("verbs;ofi_rxm"), [Closes::Never, Closes::Idle]);
+        assert_eq!(closes("tcp;ofi_rxm"), [Closes::Busy; 2]);
+        assert_eq!(closes("verbs"), [Closes::Idle; 2]);
+        assert_eq!(
+            ["1", "YES", "on", "0", "", "2"].map(is_yes),
+            [true, true, true, false, false, false]
+        );
         let answers = |name| Provider::of(name).answers;
         assert_eq!([answers("tcp"), answers("cxi")], [Answers::ByLanes, Answers::ByDevice]);
         let never = ["tcp;ofi_rxm", "verbs;ofi_rxm", "a-new-one"];

@@ -129,7 +129,7 @@ impl Ofi {
             longest,
             peers: config.peers,
             waitable: config.waitable && provider.waits,
-            close_busy: provider.close_busy,
+            closes: provider.closes,
             early_completions: provider.early_completions,
         };
         let (name, domain) = (info.provider(), info.domain());

@@ -8,7 +8,7 @@
 
 use super::errno::Errno;
 use super::open::{bind_and_enable, called, close, name_of};
-use super::port::{FiAddr, Port, Remote, Stage, Work};
+use super::port::{Closes, FiAddr, Port, Remote, Stage, Work};
 use super::{OfiError, raw};
 use std::ptr::{NonNull, null_mut};
 
@@ -21,9 +21,9 @@ impl Port {
     ///
     /// # Errors
     /// The provider's; [`Errno::OPNOTSUPP`] without [`Wanted::rma`](super::Wanted), and where endpoints must not be closed
-    /// with operations under way ([`Options::close_busy`](super::Options)).
+    /// with operations under way ([`Options::closes`](super::Options)).
     pub fn open_lane(&mut self) -> Result<(Lane, Vec<u8>), OfiError> {
-        if !(self.info.has().rma && self.options.close_busy) {
+        if !(self.info.has().rma && self.options.closes == Closes::Busy) {
             return Err(OfiError::Call { call: "fi_endpoint", error: Errno::OPNOTSUPP });
         }
         let mut ep = null_mut();

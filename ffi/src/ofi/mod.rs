@@ -29,7 +29,7 @@ mod standing;
 pub use errno::Errno;
 pub use info::{Info, Wanted};
 pub use lane::Lane;
-pub use port::{Event, FiAddr, Options, Port, Registration, Remote, Slot, Work};
+pub use port::{Closes, Event, FiAddr, Options, Port, Registration, Remote, Slot, Work};
 pub use standing::{Standing, standing};
 
 use crate::library::{Library, LibraryError};

@@ -3,8 +3,8 @@
 //! What is safe by construction: handles are made in `open` and closed in `drop` (lanes in `close_lane`), nowhere else, so
 //! nothing is used after it was closed; buffers belong to the port, are with the library between a call and its completion
 //! and out of reach meanwhile ([`Slot`] is given up to `send` and `read`), and are freed after the endpoint is closed. An
-//! endpoint that does not close, or must not be closed with operations under way ([`Options::close_busy`]), is left open,
-//! and its memory is never freed: that leaks, and harms nobody. `open`, `completion`, `registration` and `lane` hold the
+//! endpoint that does not close, or must not be closed ([`Options::closes`]), is left open, and its memory is never
+//! freed: that leaks until the process ends, and harms nobody. `open`, `completion`, `registration` and `lane` hold the
 //! port's other calls.
 
 use super::errno::Errno;
@@ -36,11 +36,22 @@ pub struct Options {
     pub peers: usize,
     /// Completions can be waited for by a file descriptor.
     pub waitable: bool,
-    /// The endpoint may be closed with operations under way; some providers crash then.
-    pub close_busy: bool,
+    /// When the endpoint may be closed.
+    pub closes: Closes,
     /// Sends are over when their buffers are free again, rather than when the peer has them. Otherwise what the
     /// provider promises by itself.
     pub early_completions: bool,
+}
+
+/// When an endpoint may be closed: some providers crash at the wrong moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Closes {
+    /// At any moment.
+    Busy,
+    /// While none of its own operations is under way but receives.
+    Idle,
+    /// Never: peers may send meanwhile, which nobody here can stop.
+    Never,
 }
 
 /// A buffer of the port that its holder may fill. Not to be copied: it is given up to a send or a read.
@@ -422,7 +433,12 @@ impl Drop for Port {
             std::mem::forget(port.arena.take());
             std::mem::forget(std::mem::take(&mut port.contexts));
         };
-        if self.flying > 0 && !self.options.close_busy {
+        let may_close = match self.options.closes {
+            Closes::Busy => true,
+            Closes::Idle => self.flying == 0,
+            Closes::Never => false,
+        };
+        if !may_close {
             leak(self);
             return;
         }

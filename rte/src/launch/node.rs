@@ -340,6 +340,10 @@ impl Node {
     }
 }
 
+/// What libraries below are told where the user has not told them otherwise: ofi_rxm of libfabric shares receives among its
+/// connections, because it crashes in closing one that has receives of its own (`btl/ofi`, `Provider::of`).
+const LIBRARIES: [(&str, &str); 1] = [("FI_OFI_RXM_USE_SRX", "1")];
+
 /// A rank's environment: the job's, without another launcher's traces, with ours.
 fn rank_environment(
     spec: &LaunchSpec,
@@ -356,6 +360,11 @@ fn rank_environment(
     let added = &spec.app_of(rank).1.env;
     env.retain(|(name, _)| added.iter().all(|(added, _)| name != added));
     env.extend(added.iter().cloned());
+    for (name, value) in LIBRARIES {
+        if env.iter().all(|(known, _)| known != name) {
+            env.push((name.into(), value.into()));
+        }
+    }
     let own = [
         ("PMI_FD", pmi.as_raw_fd().to_string()),
         ("PMI_RANK", rank.to_string()),

@@ -27,6 +27,16 @@ fn several_programs_are_one_job() {
 }
 
 #[test]
+fn libfabric_is_told_to_share_receives_unless_the_user_says_otherwise() {
+    let name = "FI_OFI_RXM_USE_SRX";
+    let echo = format!("echo is ${name}");
+    let one = ["-n", "1", "sh", "-c", &echo];
+    let other = ["-n", "1", "-env", name, "no", "sh", "-c", &echo];
+    let outcome = mpiexec(&[&one[..], &[":"], &other].concat());
+    assert_eq!((outcome.count("is 1"), outcome.count("is no")), (1, 1), "{outcome:?}");
+}
+
+#[test]
 fn a_job_whose_time_is_over_is_ended() {
     let outcome = mpiexec(&["-n", "2", "--timeout", "1", "sleep", "1000"]);
     assert_eq!(outcome.code(), Some(124), "{outcome:?}");

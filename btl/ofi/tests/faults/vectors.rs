@@ -1,7 +1,7 @@
 //! Address vectors: peers come out of them and go in again. Below the transport, on the port itself.
 
 use super::*;
-use ironweave_ffi::ofi::{Errno, Event, FiAddr, Ofi as Library, Options, Port};
+use ironweave_ffi::ofi::{Closes, Errno, Event, FiAddr, Ofi as Library, Options, Port};
 
 const LEN: usize = 8192;
 
@@ -35,7 +35,7 @@ fn options() -> Options {
         multi_recv: false,
         peers: 8,
         waitable: false,
-        close_busy: true,
+        closes: Closes::Busy,
         early_completions: false,
     }
 }

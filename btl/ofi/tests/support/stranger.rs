@@ -3,7 +3,7 @@
 use ironweave_btl::Address;
 use ironweave_btl_conformance::Injected;
 use ironweave_btl_ofi::endpoint_name;
-use ironweave_ffi::ofi::{Errno, Ofi as Library, OfiError, Options, Port};
+use ironweave_ffi::ofi::{Closes, Errno, Ofi as Library, OfiError, Options, Port};
 use std::time::{Duration, Instant};
 
 /// Sends one message to `address`, from an endpoint of its own on a domain that is `near`.
@@ -28,7 +28,7 @@ pub fn speak(
             multi_recv: true,
             peers: 1,
             waitable: false,
-            close_busy: true,
+            closes: Closes::Busy,
             early_completions: false,
         };
         Port::open(way, options)
