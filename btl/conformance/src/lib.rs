@@ -25,7 +25,7 @@
 //! moment it comes back, and an oracle holds each report against the contract.
 //!
 //! Seeds are fresh in each run; a failure prints the command that replays it (`IRONWEAVE_SEED`). A test that hangs
-//! for `IRONWEAVE_WATCHDOG` seconds (60) prints the state of all processes and aborts. A test that cannot
+//! for `IRONWEAVE_WATCHDOG` seconds (60; frames that come and go begin them again) prints the state of all processes and aborts. A test that cannot
 //! run prints `SKIP name: reason`.
 
 mod checker;

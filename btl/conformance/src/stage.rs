@@ -199,6 +199,26 @@ impl<H: Harness> Stage<H> {
         }
     }
 
+    /// Turns until `look` says so. What it also says is how far things are: whenever that changes the time limit begins again, so
+    /// that much to do on a slow machine is not taken for a hang.
+    pub(crate) fn follow(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> (bool, u64)) {
+        doing(what);
+        let mut end = Instant::now() + patience();
+        let mut seen = None;
+        loop {
+            self.deadline = end;
+            let (done, far) = look(self);
+            if done {
+                return;
+            }
+            if seen.replace(far) != Some(far) {
+                end = Instant::now() + patience();
+            }
+            self.deadline = end;
+            self.turn();
+        }
+    }
+
     fn remote_of(&self, process: u32) -> usize {
         let has = |remote: &Remote| {
             (remote.role.first..remote.role.first + remote.role.count).contains(&process)
@@ -399,5 +419,60 @@ impl<H: Harness> Drop for Stage<H> {
         self.end_remotes();
         let scratch: PathBuf = std::mem::take(&mut self.site.scratch);
         let _ = std::fs::remove_dir_all(scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Injected;
+    use ironweave_btl::Loopback;
+
+    struct ToSelf;
+
+    impl Harness for ToSelf {
+        type Btl = Loopback;
+        type World = ();
+        const PLACE: Place = Place::Alone;
+
+        fn world(_: &Site) {}
+
+        fn open((): &(), site: &Site) -> Result<Loopback, String> {
+            Ok(Loopback::new(site.me))
+        }
+
+        fn inject(_: &Site, _: &Address, _: u64) -> Injected {
+            Injected::Unsupported
+        }
+    }
+
+    /// Whether a process with a time limit of two seconds gets through four steps of 700 ms, of which `moving` show.
+    fn gets_through(test: &str, moving: u64) -> bool {
+        const VARIABLE: &str = "IRONWEAVE_CONFORMANCE_STEPS";
+        if std::env::var_os(VARIABLE).is_none() {
+            let mut command =
+                std::process::Command::new(std::env::current_exe().expect("its own path"));
+            command.args([test, "--exact"]).env(VARIABLE, "").env("IRONWEAVE_WATCHDOG", "2");
+            return command.output().expect("it starts").status.success();
+        }
+        let run = Run::new(env!("CARGO_PKG_NAME"), concat!(module_path!(), "::steps"));
+        let mut stage = Stage::<ToSelf>::open(&run, 1).expect("a transport to oneself opens");
+        let mut steps = 0;
+        stage.follow("steps", |_| {
+            std::thread::sleep(Duration::from_millis(700));
+            steps += 1;
+            (steps == 4, steps.min(moving))
+        });
+        std::process::exit(0)
+    }
+
+    #[test]
+    fn what_takes_long_but_moves_is_no_hang() {
+        assert!(gets_through("stage::tests::what_takes_long_but_moves_is_no_hang", 4));
+    }
+
+    #[test]
+    fn what_stands_still_is_a_hang() {
+        assert!(!gets_through("stage::tests::what_stands_still_is_a_hang", 0));
     }
 }

@@ -24,28 +24,34 @@ use crate::stage::Stage;
 
 /// Waits until `process` has sent all it was told to.
 fn sent_by<H: Harness>(stage: &mut Stage<H>, process: u32) -> u64 {
-    loop {
+    let mut sent = 0;
+    stage.follow("frames to be sent", |stage| {
         let status = stage.status(process);
-        if status.to_send == 0 {
-            return status.frames_sent;
+        sent = status.frames_sent;
+        if status.to_send != 0 {
+            stage.turns(20);
         }
-        stage.turns(20);
-    }
+        (status.to_send == 0, sent)
+    });
+    sent
 }
 
 /// Waits until `process` has received `frames` frames.
 fn received_by<H: Harness>(stage: &mut Stage<H>, process: u32, frames: u64) {
-    stage.until("frames to arrive", |stage| {
+    stage.follow("frames to arrive", |stage| {
         let have = stage.status(process).frames_received;
         if have > frames {
             stage.fail(&format!("process {process} received {have} frames, {frames} were sent"));
         }
         stage.turns(10);
-        have == frames
+        (have == frames, have)
     });
 }
 
 /// Waits until nothing of process 0 is out.
 fn all_back<H: Harness>(stage: &mut Stage<H>) {
-    stage.until("operations to come back", |stage| stage.me().check.out.is_empty());
+    stage.follow("operations to come back", |stage| {
+        let out = stage.me().check.out.len();
+        (out == 0, out as u64)
+    });
 }
