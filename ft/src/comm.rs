@@ -7,11 +7,12 @@
 
 use crate::agreement::exchange::Exchange;
 use crate::agreement::{Agreement, Around, CLOSE, News, Step};
+use crate::board::Board;
 use crate::circulant::neighbours;
 use crate::group::Group;
-use crate::plane::{Contribution, Decided, Effect, Nanos, Outbox};
+use crate::plane::{Contribution, Decided, Effect, Look, Nanos, Outbox};
 use crate::set::RankSet;
-use crate::wire::{Brief, CommKey, Frame, Input, Message, Scope, Terms, Value, View};
+use crate::wire::{CommKey, Input, Message, Scope, Terms, Value, View};
 
 /// Agreements of one communicator that others may begin before this process has contributed.
 const AHEAD_MAX: usize = 1 << 10;
@@ -45,6 +46,21 @@ pub(crate) struct Comm {
     started: u64,
     /// By number.
     agreements: Vec<Agreement>,
+    /// All members share the board with this process.
+    sharing: bool,
+    /// The slot of the board that is this communicator's at this process.
+    pub slot: Option<u8>,
+    /// What was posted there last, until it is decided or goes the general way.
+    posted: Option<Posted>,
+}
+
+/// An agreement that this process has posted on the board.
+#[derive(Clone, Copy, Hash, Debug)]
+struct Posted {
+    seq: u64,
+    /// Of this process and all ranks below `next`.
+    flag: u64,
+    next: u32,
 }
 
 /// What holds for all communicators of a process.
@@ -64,7 +80,7 @@ pub(crate) enum Taken {
 }
 
 impl Comm {
-    pub fn new(key: CommKey, group: Group, me: u32, outlived: &RankSet) -> Self {
+    pub fn new(key: CommKey, group: Group, me: u32, outlived: &RankSet, sharing: &RankSet) -> Self {
         let mut comm = Comm {
             key,
             group,
@@ -77,7 +93,11 @@ impl Comm {
             retained: false,
             started: 0,
             agreements: Vec::new(),
+            sharing: false,
+            slot: None,
+            posted: None,
         };
+        comm.shares(sharing);
         comm.witness = comm.look_for_witness(outlived);
         comm
     }
@@ -164,35 +184,63 @@ impl Comm {
         self.contribute(seq, mine, rules, out);
     }
 
-    /// Begins an agreement that takes one message of the witness, where all that is usual: what to send. `None`: nothing was done.
-    pub fn agree_plainly(&mut self, seq: u64, flag: u64) -> Option<(u32, Frame)> {
-        let witness = self.witness.filter(|_| self.dead.is_empty())?;
-        if self.life != Life::Here
-            || seq < self.started
-            || !self.agreements.iter().all(Agreement::is_decided)
-        {
-            return None;
-        }
-        let frame = Brief::Gather(flag, true).encode(self.key, seq, 0)?;
-        self.started = seq + 1;
-        self.agreements.reserve_exact(1);
-        self.agreements.push(Agreement::begun(seq, flag));
-        Some((witness, frame))
+    /// Posts a flag for agreement `seq` on the board that all members share. `false`: nothing was done, and nothing may be posted for this number any
+    /// more: `agree` it is.
+    ///
+    /// **Why a look is an agreement.** Everybody posts, or takes the general way without having posted. Who sees the posts of all members
+    /// returns their AND ([`look`](Self::look)). Who has posted leaves for the general way only for one of two reasons, each of which says that
+    /// nobody ever sees the posts of all: a member is known to have ended that has not posted, or a message of the general way has come, whose
+    /// sender left for a reason or never posts. So all return by the board, or none does. Each of them gets to know: a post stays readable (see
+    /// `board`), an end becomes known, and a message of the general way reaches all living members, hand to hand, since who hears it begins, too.
+    pub fn post(&mut self, seq: u64, flag: u64, me: u32, board: &Board) -> bool {
+        let Some(slot) = self.slot.filter(|_| self.may_post(seq)) else { return false };
+        board.post(slot, me, seq, flag);
+        self.posted = Some(Posted { seq, flag, next: 0 });
+        true
     }
 
-    /// The flag of the witness has come: decided, if that is what agreement `seq` waits for.
-    pub fn decide_plainly(&mut self, from: u32, seq: u64, flag: u64) -> Option<u64> {
-        if self.witness != Some(from) || !self.dead.is_empty() || self.life != Life::Here {
-            return None;
+    /// Whether agreement `seq` may be posted, once the board's slot is this communicator's.
+    pub fn may_post(&self, seq: u64) -> bool {
+        let undisturbed = self.dead.is_empty() && self.life == Life::Here && self.posted.is_none();
+        self.sharing
+            && undisturbed
+            && seq >= self.started
+            && self.agreements.iter().all(Agreement::is_decided)
+    }
+
+    /// Reads what the others have posted for agreement `seq`, which this process has posted.
+    pub fn look(&mut self, seq: u64, me: u32, board: &Board) -> Look {
+        let posted = self.posted.as_mut().filter(|posted| posted.seq == seq);
+        let (Some(posted), Some(slot)) = (posted, self.slot) else { return Look::Split };
+        while posted.next < self.group.size() {
+            let process = self.group.process(posted.next);
+            if process != me {
+                let Some(flag) = board.read(slot, process, self.key, seq) else { break };
+                posted.flag &= flag;
+            }
+            posted.next += 1;
         }
-        let (last, before) = self.agreements.split_last_mut()?;
-        if last.seq != seq || !before.iter().all(Agreement::is_decided) {
-            return None;
+        let (flag, next) = (posted.flag, posted.next);
+        if next == self.group.size() {
+            self.posted = None;
+            self.started = seq + 1;
+            return Look::Decided(flag);
         }
-        let flag = last.decide_plainly(flag)?;
-        // The other has decided all before this one, too, or it would not have said it in short.
-        self.agreements.drain(..self.agreements.len() - 1);
-        Some(flag)
+        // Those below `next` have posted.
+        let missing = |rank: u32| {
+            rank >= next && board.read(slot, self.group.process(rank), self.key, seq).is_none()
+        };
+        if self.find(seq).is_ok() || self.dead.iter().any(missing) {
+            self.posted = None;
+            return Look::Split;
+        }
+        Look::Missing
+    }
+
+    /// Whether all members share the board with this process.
+    pub fn shares(&mut self, sharing: &RankSet) {
+        let mut members = (0..self.group.size()).map(|rank| self.group.process(rank));
+        self.sharing = !sharing.is_empty() && members.all(|process| sharing.contains(process));
     }
 
     /// Whom agreement `seq` has to hear next, by process.

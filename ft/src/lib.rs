@@ -13,6 +13,7 @@
 //! a few agreements that lead to the same survivors everywhere.
 
 mod agreement;
+mod board;
 mod circulant;
 mod comm;
 pub mod detector;
@@ -24,10 +25,11 @@ mod set;
 mod shrink;
 mod wire;
 
+pub use board::Board;
 pub use circulant::{Neighbours, neighbours as circulant_neighbours};
 pub use failures::{Failed, FailureList, How, Source};
 pub use group::Group;
-pub use plane::{Contribution, Decided, Effect, Nanos, Plane, PlaneConfig, PlaneCounters};
+pub use plane::{Contribution, Decided, Effect, Look, Nanos, Plane, PlaneConfig, PlaneCounters};
 pub use set::RankSet;
 pub use shrink::{Shrink, Shrunk, agreement_number};
 pub use wire::{CommKey, FRAME_MAX, Frame, Scope, VERSION};

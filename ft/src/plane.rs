@@ -5,6 +5,7 @@
 //! be told is kept as state until it is told, so no shortage stops a notice midway.
 
 use crate::agreement::{CLOSE, Step};
+use crate::board::Board;
 use crate::comm::{Comm, Life, Rules, Taken, closed};
 use crate::group::Group;
 use crate::notices::Notices;
@@ -100,8 +101,21 @@ pub enum Effect {
     Revoked(CommKey, Scope),
     /// An agreement that this process takes part in is decided.
     Decided(Decided),
+    /// Take the line of this process in this slot of the board from its communicator: [`Board::release`].
+    Release(u8),
     /// Others hold this process for failed and have excluded it (law 4). It must stop; the plane does nothing any more.
     Fenced,
+}
+
+/// What the board says of an agreement.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Look {
+    /// All members agree on this flag, and that none of them has failed.
+    Decided(u64),
+    /// Somebody has not posted yet: to be looked at again.
+    Missing,
+    /// Nobody will find the posts of all: [`Plane::agree`] is to be called for this number.
+    Split,
 }
 
 /// What was counted since the start.
@@ -208,6 +222,10 @@ pub struct Plane {
     notices: Notices,
     /// Processes to which messages outlive this one, and the other way round.
     outlived: RankSet,
+    /// Processes that share the board with this one.
+    sharing: RankSet,
+    /// Slots of the board that are a communicator's at this process, as bits.
+    slots: u64,
     /// In the order of their keys.
     comms: Vec<Comm>,
     /// The latest epoch in which each id was in use here.
@@ -248,6 +266,8 @@ impl Plane {
             config,
             notices: Notices::new(me, size),
             outlived: RankSet::new(),
+            sharing: RankSet::new(),
+            slots: 0,
             comms: Vec::new(),
             latest: Vec::new(),
             gone: VecDeque::new(),
@@ -273,7 +293,7 @@ impl Plane {
             Err(at) => at,
         };
         self.out.now = now;
-        let mut comm = Comm::new(key, group, me, &self.outlived);
+        let mut comm = Comm::new(key, group, me, &self.outlived, &self.sharing);
         let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         comm.failed(self.notices.dead().as_slice(), rules, &mut self.out);
         self.comms.reserve_exact(1);
@@ -399,38 +419,42 @@ impl Plane {
         self.comms[at].agree(seq, &contribution, rules, &mut self.out);
     }
 
-    /// [`agree`](Self::agree) of flags alone, where it is one exchange with a [`witness`](Self::witness), nobody has failed, and nothing
-    /// else is under way: whom to send what, which is no effect then. `None`: nothing was done. What comes from the witness is given to
-    /// [`receive_decisive`](Self::receive_decisive), or else to [`receive`](Self::receive), and the decision is an effect.
-    pub fn agree_plainly(&mut self, key: CommKey, seq: u64, flag: u64) -> Option<(u32, Frame)> {
-        if self.fenced || self.has_effects() {
-            return None;
+    /// Promises that these processes and this one read and write the same [`Board`], from now on, and that each is known to have failed only
+    /// after it has ended. Does nothing without [`PlaneConfig::fail_stop`].
+    pub fn share_board(&mut self, processes: impl IntoIterator<Item = u32>) {
+        if self.config.fail_stop {
+            self.sharing = processes.into_iter().filter(|process| *process < self.size).collect();
+            self.comms.iter_mut().for_each(|comm| comm.shares(&self.sharing));
         }
-        let at = self.find(key).ok()?;
-        let sent = self.comms[at].agree_plainly(seq, flag)?;
-        self.out.count(sent.1.len());
-        Some(sent)
     }
 
-    /// A frame from the witness of a communicator. When it decides agreement `seq`, which [`agree_plainly`](Self::agree_plainly) has begun: the flag, and
-    /// there is no effect. Otherwise as [`receive`](Self::receive).
-    pub fn receive_decisive(
-        &mut self,
-        from: u32,
-        bytes: &[u8],
-        (key, seq): (CommKey, u64),
-        now: Nanos,
-    ) -> Option<u64> {
-        if let Some((named, number, 0, Brief::Gather(flag, true))) = Brief::decode(bytes)
-            && (named, number) == (key, seq)
-            && !self.fenced
-            && let Ok(at) = self.find(key)
-            && let Some(flag) = self.comms[at].decide_plainly(from, seq, flag)
-        {
-            return Some(flag);
+    /// [`agree`](Self::agree) of flags alone by the board, where all members share it and nothing is out of the ordinary: posts the flag. The
+    /// outcome is what [`look`](Self::look) says, not an effect. `false`: nothing was done, and `agree` is to be called for this number.
+    pub fn post(&mut self, key: CommKey, seq: u64, flag: u64, board: &Board) -> bool {
+        let Ok(at) = self.find(key) else { return false };
+        let comm = &mut self.comms[at];
+        if self.fenced || !comm.may_post(seq) {
+            return false;
         }
-        self.receive(from, bytes, now);
-        None
+        if comm.slot.is_none() {
+            let slot = board.slot(key);
+            if self.slots & 1 << slot != 0 {
+                return false;
+            }
+            self.slots |= 1 << slot;
+            comm.slot = Some(slot);
+            board.claim(slot, self.me, key);
+        }
+        comm.post(seq, flag, self.me, board)
+    }
+
+    /// What has become of agreement `seq`, which [`post`](Self::post) has begun. Costs a look at each member's line of the board that was not
+    /// seen yet.
+    pub fn look(&mut self, key: CommKey, seq: u64, board: &Board) -> Look {
+        match self.find(key) {
+            Ok(at) => self.comms[at].look(seq, self.me, board),
+            Err(_) => Look::Split,
+        }
     }
 
     /// Whom an agreement that this process has contributed to has to hear next: in the round of the exchange that it is in. Nobody when it is
@@ -695,6 +719,10 @@ impl Plane {
     fn drop_if_closed(&mut self, at: usize) {
         let comm = &mut self.comms[at];
         let Life::Closed(closed) = comm.life else { return };
+        if let Some(slot) = comm.slot.take() {
+            self.slots &= !(1 << slot);
+            self.out.push(Effect::Release(slot));
+        }
         if comm.is_revoked(Scope::Collectives) {
             if !std::mem::replace(&mut comm.retained, true) {
                 self.retained.push_back(closed);

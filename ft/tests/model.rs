@@ -81,7 +81,10 @@ impl Place {
             let (after, visible) = self.after(event);
             let (arrival, at) = match event {
                 Event::Deliver(_, at) => (true, at),
-                Event::Detect(at, _) | Event::Contribute(at) | Event::Revoke(at) => (false, at),
+                Event::Detect(at, _)
+                | Event::Contribute(at)
+                | Event::Look(at)
+                | Event::Revoke(at) => (false, at),
                 Event::Crash(..) | Event::Accuse(..) => unreachable!("these are rationed"),
             };
             let hides = !visible && (fused || (arrival && reduce == Reduce::Hidden));
@@ -179,7 +182,8 @@ fn agreement(size: u32, fan: u32) -> Setting {
         mute: true,
         purge: false,
         outlive: false,
-        plain: false,
+        board: false,
+        aside: 0,
         hashed: true,
     }
 }
@@ -195,7 +199,8 @@ fn revocation(size: u32, revokers: &[u32]) -> Setting {
         mute: false,
         purge: false,
         outlive: false,
-        plain: false,
+        board: false,
+        aside: 0,
         hashed: true,
     }
 }
@@ -248,14 +253,6 @@ fn agreement_of_two_whose_messages_outlive_them() {
     part("agreement", free(2), 1, Reduce::Nothing, usize::MAX);
     part("three agreements", three(free(2)), 1, Reduce::Nothing, usize::MAX);
     part("three agreements with notices", three(notices(2)), 1, Reduce::Nothing, usize::MAX);
-    for (name, setting) in
-        [("three agreements", free(2)), ("three agreements with notices", notices(2))]
-    {
-        let setting = Setting { plain: true, ..three(setting) };
-        part(&format!("{name} of flags alone"), setting, 1, Reduce::Nothing, usize::MAX);
-    }
-    let plain = Setting { plain: true, agreements: 2, ..notices(3) };
-    part("two agreements with notices of flags alone", plain, 2, Reduce::Hidden, 100_000);
     part("agreement", free(3), 2, Reduce::Nothing, 100_000);
     part("agreement with notices", notices(3), 2, Reduce::Nothing, 100_000);
     part("two agreements", Setting { agreements: 2, ..free(3) }, 2, Reduce::Hidden, 100_000);
@@ -267,6 +264,36 @@ fn agreement_of_two_whose_messages_outlive_them() {
         Reduce::Hidden,
         50_000,
     );
+}
+
+/// Flags are posted on a board; whoever dies when, and whoever takes the general way from the start.
+#[test]
+fn agreement_by_the_board() {
+    let part = |name: &str, setting: Setting, deaths, reduce, most| {
+        let (size, aside) = (setting.size, setting.aside);
+        let name = format!("{name} of {size} by the board but {aside:b}, {deaths} deaths");
+        explore(&name, &setting, deaths, reduce, limit(most));
+    };
+    let board = |size, agreements| Setting {
+        at_once: false,
+        outlive: true,
+        board: true,
+        agreements,
+        ..agreement(size, 2)
+    };
+    let notices = |setting| Setting { mute: false, all_detect: false, ..setting };
+    let aside = |setting| Setting { aside: 0b10, ..setting };
+    part("three agreements", board(2, 3), 1, Reduce::Nothing, usize::MAX);
+    part("three agreements with notices", notices(board(2, 3)), 1, Reduce::Nothing, usize::MAX);
+    part("three agreements", aside(board(2, 3)), 1, Reduce::Nothing, usize::MAX);
+    part("agreement", board(3, 1), 2, Reduce::Nothing, 100_000);
+    part("agreement", aside(board(3, 1)), 2, Reduce::Nothing, 100_000);
+    part("agreement with notices", notices(board(3, 1)), 2, Reduce::Nothing, 100_000);
+    part("two agreements", board(3, 2), 2, Reduce::Hidden, 100_000);
+    part("three agreements with notices", notices(aside(board(3, 3))), 1, Reduce::Hidden, 50_000);
+    part("agreement", board(4, 1), 3, Reduce::Hidden, 100_000);
+    part("agreement", aside(board(4, 1)), 2, Reduce::Hidden, 50_000);
+    part("agreement with notices", notices(board(5, 1)), 2, Reduce::Hidden, 50_000);
 }
 
 #[test]

@@ -18,17 +18,19 @@ fn run(seed: u64) -> Result<(), String> {
         if random.random() { random.random_range(1..=24u32) } else { random.random_range(2..=4) };
     let revokers = (0..random.random_range(0..3)).map(|_| random.random_range(0..size)).collect();
     let outlive = random.random_ratio(1, 3);
+    let board = outlive && random.random_ratio(2, 3);
     let setting = Setting {
         size,
         fan: random.random_range(2..=5),
         agreements: random.random_range(1..=3),
-        at_once: random.random(),
+        at_once: !board && random.random(),
         revokers,
         all_detect: random.random(),
         mute: false,
         purge: false,
         outlive,
-        plain: random.random_ratio(1, 2),
+        board,
+        aside: if random.random_ratio(1, 3) { random.random() } else { 0 },
         hashed: false,
     };
     let mut net = Net::new(setting.clone());

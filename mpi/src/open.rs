@@ -88,6 +88,7 @@ pub(crate) fn core(job: &Job) -> Result<ironweave_core::Config> {
         collectives: Arc::new(collectives),
         // Our launcher ends whoever is accused before it says that it failed; else it says so when the process has ended.
         plane: PlaneConfig { fail_stop: job.liveness().is_kept(), ..PlaneConfig::default() },
+        board: job.board(),
         hosts: hosts.map(Arc::from),
     })
 }

@@ -6,6 +6,7 @@
 //! Under Hydra, which signals survivors when a process dies, it also survives that signal and can ask
 //! who died ([`Directory::told_dead`]). Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
 
+use crate::board;
 use crate::directory::{Directory, Exchange};
 use crate::error::{Result, RteError};
 use crate::liveness::Liveness;
@@ -17,12 +18,14 @@ use crate::secret::{self, Secret};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// The key under which the job's secret is found; our launcher puts it there before any rank runs.
 pub(crate) const SECRET_KEY: &str = "iw-secret";
 /// Where process managers tell which host each rank runs on.
 pub(crate) const MAPPING_KEY: &str = "PMI_process_mapping";
+/// The environment variable with the number of the board's descriptor.
+pub(crate) const BOARD_VARIABLE: &str = "IRONWEAVE_BOARD_FD";
 /// The environment variable with the number of the liveness page's descriptor.
 pub(crate) const LIVENESS_VARIABLE: &str = "IRONWEAVE_LIVENESS_FD";
 /// What a process started by Hydra (MPICH's or Intel's) finds in its environment.
@@ -48,6 +51,7 @@ pub struct Job {
     secret: Secret,
     hosts: Vec<u32>,
     liveness: Liveness,
+    board: Option<&'static [AtomicU64]>,
     params: Params,
     directory: Directory,
     finalized: bool,
@@ -72,6 +76,7 @@ impl Job {
                 secret: secret::fresh()?,
                 hosts: vec![0],
                 liveness: Liveness::absent(),
+                board: None,
                 params,
                 directory: Directory::new(Exchange::Alone(HashMap::new()), 1, false, None),
                 finalized: false,
@@ -87,6 +92,12 @@ impl Job {
             }
             Err(_) => Liveness::absent(),
         };
+        let board = match std::env::var(BOARD_VARIABLE) {
+            Ok(number) => {
+                Some(board::map(inherited(BOARD_VARIABLE, &number)?.as_fd(), place.size)?)
+            }
+            Err(_) => None,
+        };
         let signalled = if liveness.is_kept() { None } else { survive_hydras_signal()? };
         let secret = agree_on_secret(&mut client, place.rank, liveness.is_kept())?;
         let hosts = client.get(MAPPING_KEY)?.and_then(|text| mapping::parse(&text, place.size));
@@ -97,7 +108,7 @@ impl Job {
         let id = client.kvs().to_owned();
         let (exchange, ours) = (Exchange::Pmi(client), liveness.is_kept());
         let directory = Directory::new(exchange, place.size, ours, signalled);
-        Ok(Job { place, id, secret, hosts, liveness, params, directory, finalized: false })
+        Ok(Job { place, id, secret, hosts, liveness, board, params, directory, finalized: false })
     }
 
     /// This process's rank, below [`size`](Self::size).
@@ -186,6 +197,11 @@ impl Job {
     /// A handle for asking while the job runs, from any thread.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Memory that the ranks of this host share, all zero at first, for `ironweave-ft`'s board; only under our launcher.
+    pub fn board(&self) -> Option<&'static [AtomicU64]> {
+        self.board
     }
 
     /// The liveness page, or its empty stand-in.

@@ -6,6 +6,7 @@
 //! Start-up only: after the one fence nothing here is on anybody's path but the liveness page, one
 //! cached word (blueprint, "Failure knowledge", source 1).
 
+mod board;
 pub mod directory;
 pub mod doctor;
 pub mod error;

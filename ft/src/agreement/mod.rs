@@ -29,6 +29,8 @@
 //! it can leave F. So it locks the same. It needs no decision of this process to go on, and one that goes by both phases is answered
 //! with the value.
 //!
+//! **On one host** flags are agreed on without any of this: see `Comm::post`. What is here is then for failures.
+//!
 //! **Cost without failures.** 2·⌈log_fan n⌉ rounds of fan − 1 messages of 20 and 12 bytes (56 and 32 where a view has dead). A tree
 //! would need four sweeps for the same promise (contributions up, value down, receipt up, permission down).
 
@@ -170,42 +172,6 @@ impl Agreement {
     /// Whether its value is known.
     pub fn is_decided(&self) -> bool {
         matches!(self.state, State::Decided(_))
-    }
-
-    /// An agreement to which this process has contributed a flag, nobody of whose view is dead, all before which are decided.
-    pub fn begun(seq: u64, flag: u64) -> Self {
-        let terms = Terms { flag, ..Terms::NEUTRAL };
-        let mine = Exchanging {
-            flag,
-            highest: 0,
-            acknowledged: RankSet::new(),
-            lock: None,
-            gathered: Input::Open(terms),
-            done: seq,
-            heard: [0; 2],
-            round: 0,
-            confirming: false,
-        };
-        Agreement { seq, state: State::Exchanging(mine), early: Vec::new() }
-    }
-
-    /// Decides with the flag of the one other member, if this is the first that is heard of it, and nobody is dead.
-    pub fn decide_plainly(&mut self, other: u64) -> Option<u64> {
-        let State::Exchanging(Exchanging {
-            gathered: Input::Open(terms @ Terms { acknowledged: true, .. }),
-            lock: None,
-            heard: [0, 0],
-            ..
-        }) = &self.state
-        else {
-            return None;
-        };
-        let terms = terms.join(Terms { flag: other, ..Terms::NEUTRAL });
-        if !self.early.is_empty() {
-            return None;
-        }
-        self.state = State::Decided(Value { terms, failed: RankSet::new() });
-        Some(terms.flag)
     }
 
     /// Whether this process has not contributed.

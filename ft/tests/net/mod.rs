@@ -9,11 +9,14 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use ironweave_ft::{
-    CommKey, Contribution, Decided, Effect, Frame, Group, Plane, PlaneConfig, RankSet, Scope,
+    Board, CommKey, Contribution, Decided, Effect, Frame, Group, Look, Plane, PlaneConfig, RankSet,
+    Scope,
 };
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 pub const KEY: CommKey = CommKey { cid: 3, epoch: 1 };
 
@@ -29,6 +32,8 @@ pub enum Event {
     Detect(u32, u32),
     /// A process takes part in the next agreement.
     Contribute(u32),
+    /// A process looks at the board, which says more than that somebody is missing.
+    Look(u32),
     /// A process revokes.
     Revoke(u32),
     /// The first, which lives, is told dead to the second.
@@ -54,8 +59,10 @@ pub struct Setting {
     pub purge: bool,
     /// Messages outlive their senders: a death loses nothing, and is told after what came from the dead.
     pub outlive: bool,
-    /// Agreements of flags alone, by the shortest way where there is one.
-    pub plain: bool,
+    /// Agreements of flags alone, one after the other at each process, by the board where that is possible.
+    pub board: bool,
+    /// Processes that never post on it, as bits.
+    pub aside: u32,
     /// Keep hashes, for [`Net::fingerprint`].
     pub hashed: bool,
 }
@@ -97,8 +104,10 @@ pub struct Net {
     returned: Vec<Option<Rc<(u32, Decided)>>>,
     /// How many agreements each has begun.
     begun: Vec<u8>,
-    /// Which each has begun by the shortest way, as bits.
-    plainly: Vec<u8>,
+    /// The agreement that each has posted and not returned from, or taken the general way, plus one.
+    posted: Vec<u8>,
+    /// The words of the board.
+    words: Vec<u64>,
     /// Which each has returned from, as bits.
     ended: Vec<u8>,
     pub broken: Option<Rc<str>>,
@@ -129,6 +138,9 @@ impl Net {
             let mut plane = Plane::new(me, size, config);
             plane.add_comm(KEY, Group::world(size), 0);
             (0..size).for_each(|process| plane.outlives_sender(process));
+            if setting.board {
+                plane.share_board(0..size);
+            }
             Rc::new(Hashed { hash: hash_of(&plane), value: plane })
         };
         let mut net = Net {
@@ -140,7 +152,8 @@ impl Net {
             revokers: setting.revokers.iter().fold(0, |bits, process| bits | 1 << process),
             returned: vec![None; setting.agreements as usize],
             begun: vec![0; size as usize],
-            plainly: vec![0; size as usize],
+            posted: vec![0; size as usize],
+            words: vec![0; Board::words(size)],
             ended: vec![0; size as usize],
             broken: None,
             setting: Rc::new(setting),
@@ -190,8 +203,13 @@ impl Net {
             }
         }
         for me in (0..size).filter(|me| self.lives(*me) && !self.plane(*me).is_fenced()) {
-            if u64::from(self.begun[me as usize]) < self.setting.agreements {
+            let begun = self.begun[me as usize];
+            let free = !self.setting.board || self.ended[me as usize].count_ones() == begun.into();
+            if u64::from(begun) < self.setting.agreements && free {
                 events.push(Event::Contribute(me));
+            }
+            if self.posted[me as usize] != 0 && self.look(me).1 != Look::Missing {
+                events.push(Event::Look(me));
             }
             if self.revokers & 1 << me != 0 {
                 events.push(Event::Revoke(me));
@@ -239,19 +257,9 @@ impl Net {
                     self.channels[at] =
                         Some(Rc::new(Hashed { hash: self.setting.hash(&frames), value: frames }));
                 }
-                // What an agreement that was begun by the shortest way waits for is given to it.
-                let begun = u64::from(self.begun[to as usize]).checked_sub(1);
-                let seq = begun.filter(|seq| self.plainly[to as usize] & 1 << seq != 0);
                 let act = move |plane: &mut Plane| {
-                    let Some(seq) = seq else {
-                        plane.receive(from, &frame, 0);
-                        return None;
-                    };
-                    let flag = plane.receive_decisive(from, &frame, (KEY, seq), 0)?;
-                    let failed = RankSet::new();
-                    let decided =
-                        Decided { key: KEY, seq, flag, highest: 0, failed, acknowledged: true };
-                    Some(Effect::Decided(decided))
+                    plane.receive(from, &frame, 0);
+                    None
                 };
                 (to, Box::new(act))
             }
@@ -287,16 +295,18 @@ impl Net {
                 // Odd ranks acknowledge what they know.
                 let acknowledged =
                     if me % 2 == 1 { self.plane(me).dead().clone() } else { RankSet::new() };
-                let highest = if self.setting.plain { 0 } else { u64::from(me) };
+                let highest = if self.setting.board { 0 } else { u64::from(me) };
                 let flag = flag_of(me, seq);
+                let words = self.atomics();
+                let board = Board::new(&words, self.size());
                 let mut plane = self.plane(me).clone();
-                if self.setting.plain
-                    && let Some((to, bytes)) = plane.agree_plainly(KEY, seq, flag)
-                {
-                    self.plainly[me as usize] |= 1 << seq;
-                    let act = move |plane: &mut Plane| {
-                        plane.agree_plainly(KEY, seq, flag);
-                        Some(Effect::Send { to, bytes })
+                let aside = self.setting.aside & 1 << me != 0;
+                if self.setting.board && !aside && plane.post(KEY, seq, flag, &board) {
+                    self.words = words.iter().map(|word| word.load(Relaxed)).collect();
+                    self.posted[me as usize] = seq as u8 + 1;
+                    let act = move |known: &mut Plane| {
+                        *known = plane;
+                        None
                     };
                     (me, Box::new(act))
                 } else {
@@ -307,6 +317,25 @@ impl Net {
                     };
                     (me, Box::new(act))
                 }
+            }
+            Event::Look(me) => {
+                let (plane, look) = self.look(me);
+                let seq = u64::from(std::mem::take(&mut self.posted[me as usize]) - 1);
+                let acknowledged =
+                    if me % 2 == 1 { self.plane(me).dead().clone() } else { RankSet::new() };
+                let mine = Contribution { flag: flag_of(me, seq), highest: 0, acknowledged };
+                let act = move |known: &mut Plane| {
+                    *known = plane;
+                    let Look::Decided(flag) = look else {
+                        known.agree(KEY, seq, mine, 0);
+                        return None;
+                    };
+                    let failed = RankSet::new();
+                    let decided =
+                        Decided { key: KEY, seq, flag, highest: 0, failed, acknowledged: true };
+                    Some(Effect::Decided(decided))
+                };
+                (me, Box::new(act))
             }
             Event::Revoke(me) => {
                 self.revokers &= !(1 << me);
@@ -349,6 +378,18 @@ impl Net {
         self.planes[me as usize] =
             Rc::new(Hashed { hash: self.setting.hash(&plane), value: plane });
         seen
+    }
+
+    fn atomics(&self) -> Vec<AtomicU64> {
+        self.words.iter().map(|word| AtomicU64::new(*word)).collect()
+    }
+
+    /// What a process that has posted finds on the board, and what it is then.
+    fn look(&self, me: u32) -> (Plane, Look) {
+        let (words, seq) = (self.atomics(), u64::from(self.posted[me as usize] - 1));
+        let mut plane = self.plane(me).clone();
+        let look = plane.look(KEY, seq, &Board::new(&words, self.size()));
+        (plane, look)
     }
 
     /// Gives `me` what came from the dead.
@@ -405,6 +446,7 @@ impl Net {
                 self.check(me, &decided);
                 self.returned[seq].get_or_insert_with(|| Rc::new((me, decided)));
             }
+            Effect::Release(_) => unreachable!("nothing is freed"),
             Effect::Fenced => {
                 if self.sound(me) {
                     self.break_law(format!("{me} is fenced, but nobody said that it failed"));
@@ -427,7 +469,7 @@ impl Net {
             self.break_law(format!("{process} lives and is in {decided:?}"));
         }
         let part = (0..self.size()).filter(|process| decided.flag & !flag_of(*process, seq) == 0);
-        if !self.setting.plain && part.max().map(u64::from) != Some(decided.highest) {
+        if !self.setting.board && part.max().map(u64::from) != Some(decided.highest) {
             self.break_law(format!("the highest of {decided:?}"));
         }
         // Everybody who is not in the failed set has contributed; nobody else's flag is in it.
@@ -507,7 +549,7 @@ impl Net {
         for channel in &self.channels {
             channel.as_ref().map_or(0, |one| one.hash).hash(&mut state);
         }
-        (self.outcome(), self.revokers, &self.begun, &self.plainly).hash(&mut state);
+        (self.outcome(), self.revokers, &self.begun, &self.posted, &self.words).hash(&mut state);
         state.finish()
     }
 }

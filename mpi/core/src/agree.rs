@@ -7,12 +7,18 @@ use crate::task::{Outcome, Output, Task, TaskId};
 use crate::{CommHandle, Core, CoreError};
 use ironweave_btl::{Btl, Peer};
 use ironweave_coll::Patience;
-use ironweave_ft::{CommKey, Contribution, Nanos};
+use ironweave_ft::{CommKey, Contribution, Look, Nanos};
 use smallvec::SmallVec;
 
 enum State {
     /// A shrink that was called before has the next numbers.
     Queued(u64),
+    /// On the board; the next number stays free until it is decided.
+    Posted {
+        key: CommKey,
+        seq: u64,
+        flag: u64,
+    },
     Agreeing((CommKey, u64)),
     /// Decided; the PML still closes rails to the failed, whom the caller must find when it asks who failed.
     Recording(Output, Vec<u32>),
@@ -42,6 +48,11 @@ impl Agreement {
         }
     }
 
+    /// Whether it goes on by being looked at.
+    pub const fn is_posted(&self) -> bool {
+        matches!(self.state, State::Posted { .. })
+    }
+
     pub fn step<B: Btl>(&mut self, me: TaskId, core: &mut Core<B>, now: Nanos) -> Option<Outcome> {
         let outcome = self.go_on(me, core, now)?;
         if let Ok(there) = core.comms.any_mut(self.comm) {
@@ -61,6 +72,22 @@ impl Agreement {
                     match core.begin_agreement(self.comm, *flag, now) {
                         Ok(agreement) => self.state = State::Agreeing(agreement),
                         Err(error) => return Some(Err(error)),
+                    }
+                }
+                State::Posted { key, seq, flag } => {
+                    let (key, seq, flag) = (*key, *seq, *flag);
+                    let board = core.board()?;
+                    match core.plane.look(key, seq, &board) {
+                        Look::Missing if core.fenced => return Some(Err(CoreError::Fenced)),
+                        Look::Missing => return None,
+                        Look::Decided(flag) => {
+                            core.comms.any_mut(self.comm).ok()?.recoveries.next += 1;
+                            return Some(Ok(Output::Agreed { flag, failure: None }));
+                        }
+                        Look::Split => match core.begin_agreement(self.comm, flag, now) {
+                            Ok(agreement) => self.state = State::Agreeing(agreement),
+                            Err(error) => return Some(Err(error)),
+                        },
                     }
                 }
                 State::Agreeing(agreement) => {
@@ -115,37 +142,54 @@ impl<B: Btl> Core<B> {
         mut patience: impl Patience,
         now: Nanos,
     ) -> Result<Agreeing, CoreError> {
-        let there = self.comms.get_mut(comm)?;
-        let usual = there.recoveries.is_empty() && there.acked == 0 && self.held.is_empty();
-        if !usual || self.restless || self.fenced || self.has_unsent() || self.pml.has_control() {
+        let there = self.comms.get(comm)?;
+        let alone = there.recoveries.is_empty() && there.acked == 0 && !self.fenced;
+        if alone && let Some(agreeing) = self.agree_by_board(comm, flag, &mut patience)? {
+            return Ok(agreeing);
+        }
+        let quiet = self.held.is_empty() && !self.restless;
+        if !alone || !quiet || self.has_unsent() || self.pml.has_control() {
             return self.iagree(comm, flag, now).map(Agreeing::Waits);
         }
-        let there = self.comms.get_mut(comm)?;
+        self.agree_soon(comm, flag, &mut patience, now)
+    }
+
+    /// [`agree`](Core::agree) by the board, where all members share it: posts the flag and looks for those of the others. `None`: not by the board.
+    fn agree_by_board(
+        &mut self,
+        comm: CommHandle,
+        flag: u64,
+        patience: &mut impl Patience,
+    ) -> Result<Option<Agreeing>, CoreError> {
+        let Some(board) = self.board() else { return Ok(None) };
+        let there = self.comms.get(comm)?;
         let (key, seq) = (Purpose::Recover.key(there.key()), there.recoveries.next);
-        let Some((witness, frame)) = self.plane.agree_plainly(key, seq, flag) else {
-            return self.agree_soon(comm, flag, &mut patience, now);
-        };
-        there.recoveries.next += 1;
-        let (agreement, peer) = ((key, seq), Peer(witness));
-        self.send_control(peer, &frame);
-        let (mut decided, mut summons) = (None, None);
-        // It may be returned when what was sent is there to be received.
-        if self.pml.is_control_stored(peer) {
-            let plane = &mut self.plane;
-            self.pml.take_control_soon(peer, patience.looks(), |bytes| match bytes.first() {
-                Some(&SUMMONS) => summons = Some(bytes.to_vec()),
-                _ => decided = plane.receive_decisive(witness, bytes, agreement, now),
-            });
+        if !self.plane.post(key, seq, flag, &board) {
+            return Ok(None);
         }
-        if let Some(flag) = decided {
-            return Ok(Agreeing::Over(Output::Agreed { flag, failure: None }));
+        let mut times = 0;
+        // Whatever else is to be done is done while a task waits.
+        while !self.restless {
+            for _ in 0..=patience.looks() {
+                match self.plane.look(key, seq, &board) {
+                    Look::Decided(flag) => {
+                        self.comms.get_mut(comm)?.recoveries.next += 1;
+                        let output = Output::Agreed { flag, failure: None };
+                        return Ok(Some(Agreeing::Over(output)));
+                    }
+                    Look::Split => return Ok(None),
+                    Look::Missing => std::hint::spin_loop(),
+                }
+            }
+            times += 1;
+            if !patience.again(times, || true) {
+                break;
+            }
         }
-        self.awaited.push((agreement, None));
-        self.restless = true;
-        if let Some(frame) = summons {
-            self.on_summons(peer, &frame, now);
-        }
-        self.go_on_agreeing(comm, State::Agreeing(agreement), now).map(Agreeing::Waits)
+        let state = State::Posted { key, seq, flag };
+        let task = self.spawn_stepping(comm, Task::Agreement(Agreement { comm, state }));
+        self.comms.get_mut(comm)?.recoveries.enter(task, true);
+        Ok(Some(Agreeing::Waits(task)))
     }
 
     /// [`agree`](Core::agree) by the general machine, where nothing else is under way: its messages are looked for one by one where they

@@ -28,6 +28,11 @@ impl<B: Btl> Core<B> {
                     }
                 }
                 Effect::Decided(decided) => self.decided(decided),
+                Effect::Release(slot) => {
+                    if let Some(board) = self.board() {
+                        board.release(slot, self.me.0);
+                    }
+                }
                 Effect::Fenced => self.fence(),
             }
         }

@@ -13,11 +13,12 @@ use crate::task::Tasks;
 use crate::{CommHandle, CoreError, ErrorHandler, Group};
 use ironweave_btl::{Btl, Peer};
 use ironweave_coll::{Context, Place};
-use ironweave_ft::{CommKey, Decided, Nanos, Plane};
+use ironweave_ft::{Board, CommKey, Decided, Nanos, Plane};
 use ironweave_pml::ob1::{CommSpec, Ob1, PmlError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Rounds of one call of `attend`, at most: each makes messages for others, so nothing is won by more.
 const ROUNDS: usize = 8;
@@ -38,6 +39,8 @@ pub struct Config {
     pub collectives: Arc<ironweave_coll::Config>,
     /// Parameters of the control plane.
     pub plane: ironweave_ft::PlaneConfig,
+    /// The words of the [`Board`] that the processes of this one's host share.
+    pub board: Option<&'static [AtomicU64]>,
     /// The host of each process as a colour, if that is known: equal where the host is, the same list in each process.
     pub hosts: Option<Arc<[u32]>>,
 }
@@ -80,7 +83,7 @@ pub struct Core<B: Btl> {
     pub(crate) closing: Vec<CommHandle>,
     /// There is something to do that no arriving message will tell of.
     pub(crate) restless: bool,
-    /// There are collectives among the tasks: they go on by being looked at.
+    /// There are tasks that go on by being looked at.
     pub(crate) stepping: bool,
     /// Others hold this process for failed.
     pub(crate) fenced: bool,
@@ -106,7 +109,12 @@ impl<B: Btl> Core<B> {
     /// # Errors
     /// Those of [`Ob1::add_comm`], when the engine is not new.
     pub fn new(pml: Ob1<B>, config: Config, now: Nanos) -> Result<Self, CoreError> {
-        let plane = Plane::new(config.me.0, config.size, config.plane);
+        let mut plane = Plane::new(config.me.0, config.size, config.plane);
+        if let (Some(_), Some(hosts)) = (config.board, &config.hosts) {
+            let here = hosts.get(config.me.0 as usize);
+            let shares = |process: &u32| hosts.get(*process as usize) == here;
+            plane.share_board((0..config.size).filter(shares));
+        }
         let (me, size) = (config.me, config.size);
         let mut core = Core {
             pml,
@@ -149,6 +157,11 @@ impl<B: Btl> Core<B> {
         Ok(core)
     }
 
+    /// What this host's processes share.
+    pub(crate) fn board(&self) -> Option<Board<'static>> {
+        self.config.board.map(|words| Board::new(words, self.config.size))
+    }
+
     /// The communicator of all processes.
     #[must_use]
     pub const fn world(&self) -> CommHandle {
@@ -177,7 +190,7 @@ impl<B: Btl> Core<B> {
     /// Moves tasks on, and nothing else unless they have something to tell.
     fn step_all(&mut self, now: Nanos) -> usize {
         let ended = self.step_tasks(now);
-        self.stepping = self.tasks.are_some_collective();
+        self.stepping = self.tasks.are_some_stepping();
         let told = self.restless || self.plane.has_effects() || self.has_unsent();
         if told || !self.freeing.is_empty() { ended + self.attend(now) } else { ended }
     }
@@ -246,7 +259,7 @@ impl<B: Btl> Core<B> {
         let within = |time: Nanos| move |deadline| deadline <= now.saturating_add(time);
         let deadline = self.plane.next_deadline();
         self.hurried = deadline.is_some_and(within(10 * SOON));
-        self.stepping = self.tasks.are_some_collective();
+        self.stepping = self.tasks.are_some_stepping();
         self.restless = more
             || !(self.tasks.are_quiet() && self.unsent.is_empty() && self.freeing.is_empty())
             || !(self.held.is_empty() && self.closing.is_empty())

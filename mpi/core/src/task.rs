@@ -63,16 +63,21 @@ impl Task {
         }
     }
 
-    /// Whether it goes on only when a message of the control plane arrives, or is a collective, which needs nothing but looks.
+    /// Whether it goes on only when a message of the control plane arrives, or needs nothing but looks.
     const fn is_quiet(&self) -> bool {
         match self {
-            Task::Agreement(task) => task.waits_for().is_some(),
-            _ => self.is_collective(),
+            Task::Agreement(task) => task.waits_for().is_some() || task.is_posted(),
+            _ => self.is_stepping(),
         }
     }
 
-    const fn is_collective(&self) -> bool {
-        matches!(self, Task::Collective(_) | Task::Persistent(_))
+    /// Whether it goes on by being looked at: a collective, or what was posted on the board.
+    const fn is_stepping(&self) -> bool {
+        match self {
+            Task::Collective(_) | Task::Persistent(_) => true,
+            Task::Agreement(task) => task.is_posted(),
+            _ => false,
+        }
     }
 
     const fn name(&self) -> &'static str {
@@ -116,15 +121,15 @@ impl Tasks {
         self.active.is_empty()
     }
 
-    /// Whether some task is a collective.
-    pub fn are_some_collective(&self) -> bool {
+    /// Whether some task goes on by being looked at.
+    pub fn are_some_stepping(&self) -> bool {
         self.active.iter().any(|&at| match &self.slots[at as usize].state {
-            State::Running(task) => task.is_collective(),
+            State::Running(task) => task.is_stepping(),
             _ => false,
         })
     }
 
-    /// Whether no task but collectives goes on by being looked at alone.
+    /// Whether every task goes on by messages of the control plane or by being looked at.
     pub fn are_quiet(&self) -> bool {
         self.active.iter().all(|&at| match &self.slots[at as usize].state {
             State::Running(task) => task.is_quiet(),

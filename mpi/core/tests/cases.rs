@@ -31,7 +31,8 @@ impl Cluster {
             addresses.push(pml.addresses());
             let plane = PlaneConfig::default();
             let collectives = Arc::default();
-            let config = Config { me: Peer(me), size, collectives, plane, hosts: None };
+            let config =
+                Config { me: Peer(me), size, collectives, plane, board: None, hosts: None };
             Some(Core::new(pml, config, 0).expect("a new engine"))
         });
         let cores = cores.collect();

@@ -12,7 +12,8 @@ use super::messages::{Down, LaunchSpec, OUTPUT_WINDOW, Stream, Up};
 use super::placement;
 use super::pollset::{PollSet, Token};
 use super::spawn::{self, Process, Start, Streams};
-use crate::job::{CORES_VARIABLE, LIVENESS_VARIABLE};
+use crate::board;
+use crate::job::{BOARD_VARIABLE, CORES_VARIABLE, LIVENESS_VARIABLE};
 use crate::liveness::{FailedRank, How, LivenessWriter};
 use crate::params::sources::MCA_VARIABLE;
 use crate::pmi::server::Server;
@@ -36,6 +37,7 @@ pub struct Node {
     first_rank: u32,
     ranks: Vec<LocalRank>,
     page: Option<LivenessWriter>,
+    board: Option<OwnedFd>,
     guard: Option<Guard>,
     /// The cores this host's ranks share, and the ones each is bound to if any.
     cores: usize,
@@ -69,6 +71,7 @@ impl Node {
             first_rank: 0,
             ranks: Vec::new(),
             page: None,
+            board: None,
             guard: None,
             cores: 0,
             bindings: None,
@@ -228,6 +231,8 @@ impl Node {
         let page = LivenessWriter::new(spec.size)
             .map_err(|error| (format!("host {}: {error}", spec.host), 1))?;
         self.page = Some(page);
+        let board = board::make(spec.size);
+        self.board = Some(board.map_err(|error| (format!("host {}: {error}", spec.host), 1))?);
         let cores = placement::cores();
         tracing::debug!(host = spec.host, cores = cores.sets.len(), "order from {}", cores.order);
         self.cores = cores.sets.len();
@@ -261,6 +266,7 @@ impl Node {
         index: u32,
     ) -> io::Result<(Process, Streams, OwnedFd)> {
         let page = self.page.as_ref().ok_or_else(|| io::Error::other("no liveness page"))?;
+        let board = self.board.as_ref().ok_or_else(|| io::Error::other("no board"))?;
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
@@ -269,7 +275,8 @@ impl Node {
         )?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let cpus = self.bindings.as_ref().and_then(|sets| sets.get(index as usize).copied());
-        let env = rank_environment(spec, rank, self.cores, theirs.as_fd(), page.as_fd());
+        let descriptors = [theirs.as_fd(), page.as_fd(), board.as_fd()];
+        let env = rank_environment(spec, rank, self.cores, descriptors);
         let app = spec.app_of(rank).1;
         let directory = match &app.directory {
             Some(own) => std::path::Path::new(&spec.directory).join(own).into_os_string(),
@@ -280,7 +287,7 @@ impl Node {
             args: &app.args,
             env: &env,
             directory: &directory,
-            inherits: &[theirs.as_fd(), page.as_fd()],
+            inherits: &descriptors,
             cpus,
             input: rank == 0,
         };
@@ -349,8 +356,7 @@ fn rank_environment(
     spec: &LaunchSpec,
     rank: u32,
     cores: usize,
-    pmi: BorrowedFd<'_>,
-    page: BorrowedFd<'_>,
+    [pmi, page, board]: [BorrowedFd<'_>; 3],
 ) -> Vec<(OsString, OsString)> {
     let foreign = |name: &OsString| {
         let name = name.to_string_lossy();
@@ -370,6 +376,7 @@ fn rank_environment(
         ("PMI_RANK", rank.to_string()),
         ("PMI_SIZE", spec.size.to_string()),
         (LIVENESS_VARIABLE, page.as_raw_fd().to_string()),
+        (BOARD_VARIABLE, board.as_raw_fd().to_string()),
         (MCA_VARIABLE, spec.mca.clone()),
         (CORES_VARIABLE, cores.to_string()),
     ];

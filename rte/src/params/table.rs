@@ -175,8 +175,9 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_CONFIG",
     // what to log (tracing's filter syntax)
     "IRONWEAVE_LOG",
-    // launcher to rank: the liveness page, the --mca arguments, the cores its host's ranks share
+    // launcher to rank: the liveness page, the board, the --mca arguments, the cores its host's ranks share
     "IRONWEAVE_LIVENESS_FD",
+    "IRONWEAVE_BOARD_FD",
     "IRONWEAVE_MCA",
     "IRONWEAVE_CORES",
     // launcher to rank: the error handler that MPI_COMM_WORLD begins with (MPI 5.0, §9.3 and 11.5)

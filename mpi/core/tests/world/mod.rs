@@ -79,6 +79,7 @@ impl World {
         let net = SimNet::new(plan.seed);
         let mut processes = Vec::new();
         let mut addresses = Vec::new();
+        let board = plan.board();
         for me in 0..plan.ranks {
             let mut pml = Ob1::new(PmlConfig::new(Peer(me)));
             pml.add_btl(net.open(Peer(me), &plan.rail));
@@ -87,7 +88,8 @@ impl World {
                 me: Peer(me),
                 size: plan.ranks,
                 collectives: Arc::default(),
-                plane: PlaneConfig::default(),
+                plane: PlaneConfig { fail_stop: board.is_some(), ..PlaneConfig::default() },
+                board,
                 hosts: plan.hosts.clone(),
             };
             let core = Core::new(pml, config, 0).expect("a new engine");
@@ -333,7 +335,9 @@ impl World {
             return Err(String::from("was excluded, but lives"));
         }
         let deadline = core.next_deadline().map(|at| at.max(now + 1));
-        let soon = moved.then_some(now + 300);
+        // Nothing tells of what is posted on the board but looks.
+        let looks = (self.plan.board && core.is_restless()).then_some(now + 5_000);
+        let soon = moved.then_some(now + 300).or(looks);
         if let Some(at) = soon.into_iter().chain(deadline).chain(program.wakes_at(now)).min()
             && at < process.alarm
         {

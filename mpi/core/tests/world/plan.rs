@@ -1,9 +1,11 @@
 //! What one world is made of: the program of its processes, and what goes wrong when. Made from a seed.
 
 use ironweave_btl_sim::RailModel;
+use ironweave_ft::Board;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// One operation on the current communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +103,8 @@ pub struct Plan {
     /// Longest pause before an operation.
     pub think_ns: u64,
     pub hosts: Option<Arc<[u32]>>,
+    /// The processes of a host share a board.
+    pub board: bool,
     /// The test that made it.
     pub test: &'static str,
     /// The command that runs it again, if another than the test's.
@@ -131,7 +135,9 @@ impl Plan {
         let kills = (0..deaths)
             .map(|_| (rng.random_range(0..horizon), rng.random_range(0..ranks)))
             .collect();
-        let cores = rng.random_range(1..5);
+        let cores = if rng.random() { rng.random_range(1..5) } else { ranks };
+        let hosts: Option<Arc<[u32]>> =
+            rng.random::<bool>().then(|| (0..ranks).map(|rank| rank / cores).collect());
         Plan {
             seed,
             ranks,
@@ -143,7 +149,8 @@ impl Plan {
             disaster: None,
             detect_ns: 1 << rng.random_range(10..21),
             think_ns,
-            hosts: rng.random::<bool>().then(|| (0..ranks).map(|rank| rank / cores).collect()),
+            board: hosts.is_some() && ranks <= 64,
+            hosts,
             test,
             again: String::new(),
         }
@@ -204,6 +211,7 @@ impl Plan {
             detect_ns: 1 << rng.random_range(14..20),
             think_ns: 1 << rng.random_range(4..15),
             hosts: None,
+            board: false,
             test: "",
             again,
         }
@@ -222,6 +230,12 @@ impl Plan {
             12 | 13 => Op::CreateGroup(rng.random_range(2..5)),
             _ => Op::Inter,
         }
+    }
+
+    /// The words of a board of two slots, if this world has one. They stay: a core keeps them as long as its process runs.
+    pub fn board(&self) -> Option<&'static [AtomicU64]> {
+        let words = || (0..2 * Board::words(self.ranks)).map(|_| AtomicU64::new(0));
+        self.board.then(|| &*words().collect::<Vec<_>>().leak())
     }
 
     /// When `me` is told of a death.

@@ -8,7 +8,7 @@ use super::oracle::{Instance, Oracle};
 use super::plan::{Moment, Op, Plan};
 use ironweave_btl::memory::{OwnedBuffer, SendRegion};
 use ironweave_coll::{Call, Elements, Memory, Op as Operator, Reduction, Root, Type};
-use ironweave_core::{Attributes, CommHandle, CoreError, Group, Output, TaskId};
+use ironweave_core::{Agreeing, Attributes, CommHandle, CoreError, Group, Output, TaskId};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::fmt;
 
@@ -28,7 +28,7 @@ enum Stage {
     /// Creations at once.
     Creating(Vec<(TaskId, Instance)>),
     Running(Box<Running>),
-    Agreeing(Vec<(TaskId, Instance)>),
+    Agreeing(Vec<(Agreeing, Instance)>),
     Shrinking(TaskId, Instance),
     Meeting(Meeting, TaskId, Instance),
     Over,
@@ -194,7 +194,11 @@ impl Program {
                     self.ran(core, oracle, *running, outcome, now)?;
                 }
                 Stage::Agreeing(tasks) => {
-                    if !tasks.iter().all(|(task, _)| core.is_over(*task)) {
+                    let is_over = |(begun, _): &(Agreeing, Instance)| match begun {
+                        Agreeing::Waits(task) => core.is_over(*task),
+                        Agreeing::Over(_) => true,
+                    };
+                    if !tasks.iter().all(is_over) {
                         self.stage = Stage::Agreeing(tasks);
                         return Ok(steps);
                     }
@@ -547,8 +551,13 @@ impl Program {
             let flag = if at == 0 { u64::from(self.error.is_none()) } else { self.rng.random() };
             let instance = self.instance(core, 2);
             oracle.contributed(self.me, &instance, flag);
-            let task = core.iagree(self.current, flag, now).map_err(|error| error.to_string())?;
-            tasks.push((task, instance));
+            // Some begin in the one way and some in the other.
+            let begun = if self.agreements == 1 && self.rng.random_ratio(19, 20) {
+                core.agree(self.current, flag, 0, now)
+            } else {
+                core.iagree(self.current, flag, now).map(Agreeing::Waits)
+            };
+            tasks.push((begun.map_err(|error| error.to_string())?, instance));
         }
         self.stage = Stage::Agreeing(tasks);
         Ok(())
@@ -558,12 +567,15 @@ impl Program {
         &mut self,
         core: &mut Stack,
         oracle: &mut Oracle,
-        tasks: Vec<(TaskId, Instance)>,
+        tasks: Vec<(Agreeing, Instance)>,
         now: u64,
     ) -> Result<(), String> {
         self.good = true;
-        for (at, (task, instance)) in tasks.into_iter().enumerate() {
-            let outcome = core.test(task).ok_or("it was over")?;
+        for (at, (begun, instance)) in tasks.into_iter().enumerate() {
+            let outcome = match begun {
+                Agreeing::Waits(task) => core.test(task).ok_or("it was over")?,
+                Agreeing::Over(output) => Ok(output),
+            };
             let Ok(Output::Agreed { flag, failure }) = outcome else {
                 return Err(format!("an agreement brings {outcome:?}"));
             };

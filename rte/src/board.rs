@@ -1,0 +1,82 @@
+//! The board's memory: words that all ranks of a host read and write, where they post what they bring to an agreement (`ironweave-ft`, `Board`, says how).
+//!
+//! One memfd per host, all zero, made by the launcher (or the host's daemon) and inherited by the ranks. Nothing has a name, so nothing is left
+//! behind (law 8). It is sealed against shrinking: no access can fault. Only what is touched takes memory.
+#![allow(unsafe_code)] // Atomics in memory shared between processes have no safe form.
+
+use crate::error::{Result, RteError};
+use memmap2::MmapOptions;
+use rustix::fs::{MemfdFlags, SealFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+
+/// Words of a rank: 64 slots of a cache line each.
+const WORDS: usize = 64 * 8;
+
+/// Makes the board of a host of a job of `size` ranks.
+///
+/// # Errors
+/// The system has no memfd or no memory for one.
+pub(crate) fn make(size: u32) -> Result<OwnedFd> {
+    let failed = |error| RteError::system("cannot make the board", error);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("ironweave-board", flags).map_err(failed)?;
+    rustix::fs::ftruncate(&fd, length(size) as u64).map_err(failed)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&fd, seals).map_err(failed)?;
+    Ok(fd)
+}
+
+/// Maps the board behind `fd`, for as long as the process runs.
+///
+/// # Errors
+/// The descriptor is not a sealed board of a job of that size, or the mapping fails.
+pub(crate) fn map(fd: BorrowedFd<'_>, size: u32) -> Result<&'static [AtomicU64]> {
+    let wrong = |why: &str| RteError::Environment(format!("the board {why}"));
+    let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).map_err(|_| wrong("is not a memfd"))?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(wrong("is not sealed against shrinking"));
+    }
+    let stat = rustix::fs::fstat(fd);
+    let stat = stat.map_err(|error| RteError::system("cannot stat the board", error))?;
+    if stat.st_size as usize != length(size) {
+        return Err(wrong("is that of another job"));
+    }
+    let map = MmapOptions::new().len(length(size)).map_raw(&fd);
+    let map = map.map_err(|error| RteError::system("cannot map the board", error))?;
+    let words = map.as_mut_ptr().cast::<AtomicU64>();
+    std::mem::forget(map);
+    // SAFETY: a mapping of that length, aligned to a page, never unmapped, of a file that cannot shrink; every process accesses it through
+    // atomics alone.
+    Ok(unsafe { std::slice::from_raw_parts(words, length(size) / size_of::<AtomicU64>()) })
+}
+
+const fn length(size: u32) -> usize {
+    size as usize * WORDS * size_of::<AtomicU64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn all_who_map_it_see_the_same_words() {
+        let fd = make(3).unwrap();
+        let (one, other) = (map(fd.as_fd(), 3).unwrap(), map(fd.as_fd(), 3).unwrap());
+        assert_eq!(one.len(), 3 * WORDS);
+        assert!(one.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        one[WORDS].store(7, Ordering::Release);
+        assert_eq!(other[WORDS].load(Ordering::Acquire), 7);
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err(), "nobody shrinks it");
+    }
+
+    #[test]
+    fn what_is_no_board_of_the_job_is_refused() {
+        let fd = make(3).unwrap();
+        assert!(map(fd.as_fd(), 2).is_err());
+        assert!(map(fd.as_fd(), 4).is_err());
+        let other = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(map(other.as_fd(), 3).is_err());
+    }
+}
