@@ -21,6 +21,10 @@ pub use traffic::{
 
 use crate::Harness;
 use crate::stage::Stage;
+use std::time::{Duration, Instant};
+
+/// Nobody is frozen for longer, because of what may be refused meanwhile.
+const FROZEN: Duration = Duration::from_secs(5);
 
 /// Waits until `process` has sent all it was told to.
 fn sent_by<H: Harness>(stage: &mut Stage<H>, process: u32) -> u64 {
@@ -34,6 +38,21 @@ fn sent_by<H: Harness>(stage: &mut Stage<H>, process: u32) -> u64 {
         (status.to_send == 0, sent)
     });
     sent
+}
+
+/// Whether `process` has sent all it was told to, to somebody who is frozen: a transport may refuse what is more than that one
+/// has acknowledged (UCX's ud, after packets were lost: all but two frames), and give the peer up when that goes on.
+fn sent_to_frozen<H: Harness>(stage: &mut Stage<H>, process: u32) -> bool {
+    let since = Instant::now();
+    loop {
+        if stage.status(process).to_send == 0 {
+            return true;
+        }
+        if since.elapsed() > FROZEN {
+            return false;
+        }
+        stage.turns(20);
+    }
 }
 
 /// Waits until `process` has received `frames` frames.
