@@ -4,6 +4,7 @@
 
 use crate::core::{Control, End};
 use crate::endpoint::{Phase, Waiting};
+use crate::lanes;
 use crate::provider::{Place, Verdict, judge};
 use crate::rail::{Ofi, ROOM};
 use crate::reads::Asked;
@@ -40,7 +41,7 @@ impl Ofi {
             }
         }
         for index in std::mem::take(&mut self.core.met) {
-            self.make_room(Peer(index));
+            self.fit_sockets(Peer(index));
         }
         self.tend_lanes();
         self.flush();
@@ -60,13 +61,19 @@ impl Ofi {
         }
     }
 
-    /// A peer that came up has a connection, or two: what we connected is not yet as wide as what we accept.
-    fn make_room(&self, peer: Peer) {
-        if let (true, Some(port)) = (self.provider.peeks, &self.port)
-            && let Some((name, _)) =
-                self.core.peers.get(peer.index()).and_then(|at| at.addr.as_ref())
-        {
+    /// A peer that came up has a connection, or two. Where the provider peeks, what we connected is not yet as wide as what we
+    /// accept.
+    fn fit_sockets(&self, peer: Peer) {
+        let place = self.core.peers.get(peer.index());
+        let (Some(port), Some((name, _))) = (&self.port, place.and_then(|at| at.addr.as_ref()))
+        else {
+            return;
+        };
+        if self.provider.peeks {
             port.make_room(name, ROOM);
+        }
+        if self.provider.paced {
+            lanes::unpace(port, port.name(), name);
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Provider {
     /// segments are long (64 KiB on a loopback), the last of a segment keeps all of its memory in use, and the system
     /// opens no window for the rest of the header: then nothing ever comes again, unless the socket has more room.
     pub peeks: bool,
+    /// Its connections within a host are the system's, which may pace them (`lanes::unpace`).
+    pub paced: bool,
     /// Its endpoints are files in /dev/shm, named by their address, that a killed process leaves there.
     pub files: bool,
     /// Rough one-way latency in nanoseconds.
@@ -97,6 +99,7 @@ const DEVICE: Provider = Provider {
     waits: true,
     early_completions: false,
     peeks: false,
+    paced: false,
     files: false,
     latency_ns: 2_000,
     bandwidth_mbs: 12_500,
@@ -125,6 +128,7 @@ const PROVIDERS: &[Provider] = &[
         answers: Answers::ByLanes,
         multi_recv: MultiRecv::Since(1, 20),
         pieces: 32 << 10,
+        paced: true,
         latency_ns: 5_000,
         bandwidth_mbs: 5_000,
         ..SOCKETS

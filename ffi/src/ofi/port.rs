@@ -236,6 +236,18 @@ impl Port {
         sockets::make_room(name, bytes)
     }
 
+    /// Ends the pacing of the system's connections within this host that one of the endpoints at `names` has. Tells how many there
+    /// were that had one: none where a provider's names are not those of sockets.
+    pub fn unpace(&self, names: &[&[u8]]) -> usize {
+        sockets::unpace(names)
+    }
+
+    /// Whether an endpoint at `name` is on this host, by an address that is this endpoint's, too.
+    #[must_use]
+    pub fn is_near(&self, name: &[u8]) -> bool {
+        sockets::are_near(&self.name, name)
+    }
+
     /// Forgets a peer's address; its connection, if it has one, ends.
     ///
     /// # Errors

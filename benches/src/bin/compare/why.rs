@@ -44,15 +44,15 @@ const FOUND: &[(&str, &str)] = &[
     ("tcp_", "not found: other runs of these days had it met"),
     (
         "ofi_latency_8B",
-        "one send and one receive of the kernel's for each message, as the peers have; what the rest is was not measured; builds from before and after the day's changes measured the same beside each other",
+        "one epoll_wait that finds it, one recv and one send for each message, as the peers have (0.6, 0.75 and 2.25 us of 3.6 one way; the send delivers it, too). Between a message's recv and the answer's send lie 0.20 us; with Open MPI 0.14, with Intel 0.17, whose system calls are shorter: its process has one thread",
     ),
     (
         "ofi_latency_64KiB",
-        "two copies: frames go through buffers of ours on both sides, because libfabric's tcp provider takes back no peer's operation but by closing the endpoint (law 2); the peers hand it the user's memory. Pieces let copies overlap with the kernel's",
+        "two copies: frames go through buffers of ours on both sides, because libfabric's tcp provider takes back no peer's operation but by closing the endpoint (law 2); the peers hand it the user's memory. A copy of 32 KiB takes 0.75 us, and a piece more 2.2 us, nearly all of it the kernel's send: three and four pieces take 2 and 4.5 us more than two, however they are cut",
     ),
     (
         "ofi_latency_1MiB",
-        "inferred, not measured: three messages more than the peers' one (RNDV, the request of the read, FIN)",
+        "three messages more than the peers' one (the offer, the request of the read, FIN), some 10 us of 130 where nobody is paced. Where BBR is the system's default it takes 50 us and more from all whose connections stay with it; ours leaves it within a host",
     ),
     (
         "ofi_bare",
