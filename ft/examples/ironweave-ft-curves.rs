@@ -149,7 +149,7 @@ fn measure(operation: Operation, ranks: u32) -> Cost {
                     Some(shrink) => shrink.decided(plane, &decided, !0, 0, now).is_some(),
                     None => true,
                 },
-                Effect::Release(_) => unreachable!("nothing is posted"),
+                Effect::Release(..) => unreachable!("nothing is posted"),
                 Effect::Fenced => unreachable!("nobody is accused"),
             };
             if done {

@@ -67,12 +67,18 @@ impl<'a> Board<'a> {
 
     /// Gives the line of this process to a communicator; nothing is posted in it.
     pub(crate) fn claim(&self, slot: u8, me: u32, key: CommKey) {
-        self.release(slot, me);
+        self.clear(slot, me);
         self.line(slot, me)[0].store(word(key), Ordering::Release);
     }
 
-    /// Takes the line of this process from its communicator.
-    pub fn release(&self, slot: u8, me: u32) {
+    /// Takes the line of this process from a communicator, unless another has it by now.
+    pub fn release(&self, slot: u8, me: u32, key: CommKey) {
+        if self.line(slot, me)[0].load(Ordering::Relaxed) == word(key) {
+            self.clear(slot, me);
+        }
+    }
+
+    fn clear(&self, slot: u8, me: u32) {
         let line = self.line(slot, me);
         line[0].store(0, Ordering::Relaxed);
         // Who reads the next key after this finds nothing under it.
@@ -132,7 +138,9 @@ mod tests {
         assert_eq!(board.read(slot, 2, OTHER, 2), None, "nothing is left under the next name");
         board.post(slot, 2, 2, 9);
         assert_eq!(board.read(slot, 2, OTHER, 2), Some(9));
-        board.release(slot, 2);
+        board.release(slot, 2, KEY);
+        assert_eq!(board.read(slot, 2, OTHER, 2), Some(9), "it is not that one's any more");
+        board.release(slot, 2, OTHER);
         assert_eq!(board.read(slot, 2, OTHER, 2), None);
         board.claim(slot, 2, OTHER);
         assert_eq!(board.read(slot, 2, OTHER, 2), None, "the same name again");

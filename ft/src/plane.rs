@@ -101,8 +101,8 @@ pub enum Effect {
     Revoked(CommKey, Scope),
     /// An agreement that this process takes part in is decided.
     Decided(Decided),
-    /// Take the line of this process in this slot of the board from its communicator: [`Board::release`].
-    Release(u8),
+    /// Take the line of this process in this slot of the board from the communicator: [`Board::release`].
+    Release(u8, CommKey),
     /// Others hold this process for failed and have excluded it (law 4). It must stop; the plane does nothing any more.
     Fenced,
 }
@@ -721,7 +721,7 @@ impl Plane {
         let Life::Closed(closed) = comm.life else { return };
         if let Some(slot) = comm.slot.take() {
             self.slots &= !(1 << slot);
-            self.out.push(Effect::Release(slot));
+            self.out.push(Effect::Release(slot, comm.key));
         }
         if comm.is_revoked(Scope::Collectives) {
             if !std::mem::replace(&mut comm.retained, true) {

@@ -446,7 +446,7 @@ impl Net {
                 self.check(me, &decided);
                 self.returned[seq].get_or_insert_with(|| Rc::new((me, decided)));
             }
-            Effect::Release(_) => unreachable!("nothing is freed"),
+            Effect::Release(..) => unreachable!("nothing is freed"),
             Effect::Fenced => {
                 if self.sound(me) {
                     self.break_law(format!("{me} is fenced, but nobody said that it failed"));

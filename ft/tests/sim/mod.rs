@@ -382,7 +382,7 @@ impl Sim {
                     }
                 }
                 Effect::Decided(decided) => self.decided(me, decided, now),
-                Effect::Release(_) => unreachable!("nothing is posted"),
+                Effect::Release(..) => unreachable!("nothing is posted"),
                 Effect::Fenced => {
                     if self.sound(me) {
                         self.break_law(format!("{me} is fenced without reason"));

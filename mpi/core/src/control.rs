@@ -28,9 +28,9 @@ impl<B: Btl> Core<B> {
                     }
                 }
                 Effect::Decided(decided) => self.decided(decided),
-                Effect::Release(slot) => {
+                Effect::Release(slot, key) => {
                     if let Some(board) = self.board() {
-                        board.release(slot, self.me.0);
+                        board.release(slot, self.me.0, key);
                     }
                 }
                 Effect::Fenced => self.fence(),
