@@ -1,5 +1,6 @@
 //! System calls without a safe wrapper elsewhere: reading another process's memory (cross-memory
-//! attach), asking which `membarrier` commands the kernel has, and short slices of a core.
+//! attach), asking which `membarrier` commands the kernel has, and short slices of a core; and what
+//! processors are known for.
 #![allow(unsafe_code)] // All are raw system calls.
 
 use std::io;
@@ -66,6 +67,30 @@ pub fn prefer_short_slices(slice: Duration) -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether this processor moves strings (`rep movsb`, what the kernel and the C library copy by) many times more slowly than usual
+/// where the target lies 1 to 31 bytes ahead of the source, counted within pages: AMD's of family 25 (Zen 3 and 4) that claim fast short
+/// moves. Measured on a Zen 3 (32 KiB: 20 us instead of 0.8).
+#[must_use]
+pub fn slow_just_ahead() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__cpuid, __cpuid_count};
+        let name = __cpuid(0);
+        if name.eax < 7 || [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes).concat() != AMD {
+            return false;
+        }
+        let signature = __cpuid(1).eax;
+        let family = (signature >> 8 & 0xf) + (signature >> 20 & 0xff);
+        let fast_short_moves = __cpuid_count(7, 0).edx >> 4 & 1;
+        family == 25 && fast_short_moves == 1
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+#[cfg(target_arch = "x86_64")]
+const AMD: &[u8] = b"AuthenticAMD";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +101,15 @@ mod tests {
         if let Err(error) = asked.join().expect("the thread returns") {
             println!("SKIP short_slices_may_be_asked_for: {error}");
         }
+    }
+
+    #[test]
+    fn what_the_kernel_calls_the_processor_agrees() {
+        let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let has = |line: &str| all.lines().any(|it| it.replace('\t', "") == line);
+        let known = has("vendor_id: AuthenticAMD") && has("cpu family: 25");
+        let moves = all.lines().any(|it| it.starts_with("flags") && it.contains(" fsrm"));
+        assert_eq!(slow_just_ahead(), known && moves);
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn shm(job: &Job) -> Result<Shm> {
     config.single_copy = match params.text("btl_shm_single_copy") {
         "cma" => SingleCopy::Cma,
         "none" => SingleCopy::None,
-        _ => SingleCopy::Auto,
+        _ => job.single_copy().unwrap_or_default(),
     };
     if ranks_per_core(job) > 1 {
         config.oversubscribe();

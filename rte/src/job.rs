@@ -15,6 +15,7 @@ use crate::params::{Params, sources};
 use crate::pmi::client::{Client, Place};
 use crate::pmi::{mapping, text};
 use crate::secret::{self, Secret};
+use ironweave_btl_shm::SingleCopy;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) const LIVENESS_VARIABLE: &str = "IRONWEAVE_LIVENESS_FD";
 const HYDRA_VARIABLES: [&str; 2] = ["HYDI_CONTROL_FD", "HYDRA_CONTROL_FD"];
 /// The environment variable with the number of cores that the ranks of a host share.
 pub(crate) const CORES_VARIABLE: &str = "IRONWEAVE_CORES";
+/// The environment variable with how long messages go between two cores of the host.
+pub(crate) const SINGLE_COPY_VARIABLE: &str = "IRONWEAVE_SINGLE_COPY";
 
 /// A process's membership of a job.
 ///
@@ -148,6 +151,12 @@ impl Job {
         let told = std::env::var(CORES_VARIABLE).ok().and_then(|text| text.parse().ok());
         told.filter(|&cores| cores > 0)
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// How long messages go through shared memory here, if our launcher has tried it: before it started a rank, while the cores
+    /// were idle.
+    pub fn single_copy(&self) -> Option<SingleCopy> {
+        std::env::var(SINGLE_COPY_VARIABLE).ok()?.parse().ok()
     }
 
     /// Puts `value` where every rank's [`lookup`](Self::lookup) finds it after the fence. Any

@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes that one call of `progress` moves at most: longer gets go on in the next.
 const BUDGET: usize = 1 << 20;
 /// Bytes copied by one system call.
-const CHUNK: usize = 256 << 10;
+pub(crate) const CHUNK: usize = 256 << 10;
 
 /// What [`RemoteKey`] holds for this transport.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
@@ -202,7 +202,7 @@ impl Gets {
 }
 
 /// Reads memory of process `pid` at address `from` into `region`; may read less.
-fn read(pid: Pid, from: u64, region: &RecvRegion) -> Result<usize, Errno> {
+pub(crate) fn read(pid: Pid, from: u64, region: &RecvRegion) -> Result<usize, Errno> {
     let local = libc::iovec { iov_base: region.as_mut_ptr().cast(), iov_len: region.len() };
     let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: region.len() };
     // SAFETY: the kernel writes at most `region.len()` bytes at `region`, which is valid for writes while it
@@ -229,11 +229,12 @@ pub(crate) fn permit() {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
 }
 
-/// Whether single copy beats copy-in, copy-out here. Takes about a millisecond.
+/// Whether single copy is likely to beat copy-in, copy-out, where there is no second core to try it on (`trial.rs`). Takes about a
+/// millisecond.
 ///
 /// A pipeline of two copies on two cores is at best as fast as one plain copy, and was seen at half to nine
-/// tenths of it; so the kernel's copy has to reach [`WORTH`] of a plain copy's speed. Both are measured in this
-/// process, which needs no second one and leaves nothing behind.
+/// tenths of it (one Zen 4 machine); so the kernel's copy has to reach [`WORTH`] of a plain copy's speed. That both buffers lie in
+/// one core's cache here favours the plain copy: a no may be wrong.
 pub(crate) fn is_faster() -> bool {
     const LEN: usize = 512 << 10;
     const WORTH: f64 = 0.6;

@@ -2,17 +2,51 @@
 
 use ironweave_btl::Peer;
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 /// How long messages travel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SingleCopy {
-    /// By single copy where the kernel permits it and a measurement on this node shows it to be faster.
+    /// By single copy (`process_vm_readv`) where the kernel permits it, from the length on from which a trial between two of the
+    /// cores that this process may use, made once, shows it to be faster (`trial.rs`).
     #[default]
     Auto,
-    /// By single copy (`process_vm_readv`) whenever the kernel permits it.
+    /// By single copy whenever the kernel permits it.
     Cma,
+    /// By single copy from so many bytes on where the kernel permits it: what a [`trial`](crate::trial) found. Not below 64 KiB,
+    /// and what is longer than 128 KiB goes so in any case.
+    From(usize),
     /// Always by copy-in, copy-out.
     None,
+}
+
+/// The shortest messages that go by single copy.
+pub(crate) const SINGLE_COPY_MIN: usize = 64 << 10;
+
+impl fmt::Display for SingleCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SingleCopy::Auto => f.write_str("auto"),
+            SingleCopy::Cma => f.write_str("cma"),
+            SingleCopy::From(bytes) => write!(f, "{bytes}"),
+            SingleCopy::None => f.write_str("none"),
+        }
+    }
+}
+
+impl FromStr for SingleCopy {
+    type Err = ParseIntError;
+
+    /// Reads what `Display` writes.
+    fn from_str(text: &str) -> Result<SingleCopy, ParseIntError> {
+        Ok(match text {
+            "auto" => SingleCopy::Auto,
+            "cma" => SingleCopy::Cma,
+            "none" => SingleCopy::None,
+            bytes => SingleCopy::From(bytes.parse()?),
+        })
+    }
 }
 
 /// How payloads are stored into a ring.

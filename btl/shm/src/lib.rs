@@ -41,6 +41,8 @@ mod shuttle;
 mod socket;
 #[cfg(not(loom))]
 mod transport;
+#[cfg(not(loom))]
+mod trial;
 mod warmth;
 #[cfg(not(loom))]
 mod wire;
@@ -48,3 +50,5 @@ mod wire;
 pub use config::{OpenError, ShmConfig, SingleCopy, Stores};
 #[cfg(not(loom))]
 pub use transport::Shm;
+#[cfg(not(loom))]
+pub use trial::trial;

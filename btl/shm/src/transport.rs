@@ -2,17 +2,17 @@
 //! one `impl` and its fast path is read together with what it leans on.
 
 use crate::cma::{self, Get, Gets, Registry};
-use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
+use crate::config::{OpenError, SINGLE_COPY_MIN, ShmConfig, SingleCopy, Stores};
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
-use crate::pieces::{Cut, PIECE_MAX, pieces};
+use crate::pieces::{self, Cut, PIECE_MAX, pieces};
 use crate::primitive::{Ordering, fence};
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry};
 use crate::warmth::Warmth;
 use crate::wire::{HandshakeKey, Message, PEER_MAX};
-use crate::{segment, socket};
+use crate::{segment, socket, trial};
 use ironweave_btl::copy::pack;
 use ironweave_btl::memory::SendRegion;
 use ironweave_btl::{
@@ -43,10 +43,10 @@ const CLOCK_CALLS_CROWDED: u32 = 32;
 const SOCKET_CALLS: u32 = 2048;
 /// The longest frame, and the fragments of long messages: a window of 4 MiB went 5 % faster than with half of it, and another
 /// 5 % with longer pieces (`pieces.rs`).
-const MAX_BCOPY: usize = 256 << 10;
-/// Up to here messages are sent without asking; where single copy is faster, up to half of it. With half of it everywhere, 1 MiB,
-/// whose first bytes go with the question, took 1 % longer.
-const EAGER_LIMIT: usize = 128 << 10;
+pub(crate) const MAX_BCOPY: usize = 256 << 10;
+/// Up to here messages are sent without asking; where single copy is faster for shorter ones, those below. With half of it
+/// everywhere, 1 MiB, whose first bytes go with the question, took 1 % longer.
+pub(crate) const EAGER_LIMIT: usize = 128 << 10;
 /// The longest inline frame: beyond it, moving through the bulk area is faster.
 const INLINE_MAX: usize = 1024 + HEADER_MAX;
 
@@ -151,13 +151,8 @@ impl Shm {
         let (shared, inbox_file) = segment::create("ironweave-inbox", INBOX_LEN)
             .map_err(|cause| OpenError::Other(cause.to_string()))?;
         let reachable = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        let get = cma::is_permitted()
-            && match config.single_copy {
-                SingleCopy::Auto => cma::is_faster(),
-                SingleCopy::Cma => true,
-                SingleCopy::None => false,
-            };
-        if get {
+        let single_copy = single_copy_from(config.single_copy);
+        if single_copy.is_some() {
             cma::permit();
         }
         let max_inline = INLINE_MAX.min(geometry.inline_max());
@@ -180,10 +175,10 @@ impl Shm {
                 max_short: max_inline,
                 max_bcopy,
                 max_zcopy: 0,
-                eager_limit: max_bcopy.min(if get { EAGER_LIMIT / 2 } else { EAGER_LIMIT }),
+                eager_limit: max_bcopy.min(eager_limit(single_copy)),
                 fragment: max_bcopy,
                 put: false,
-                get,
+                get: single_copy.is_some(),
                 ordered: true,
                 lossless: true,
                 latency_ns: 60,
@@ -397,6 +392,24 @@ fn park_barrier(barrier: bool) {
     }
 }
 
+/// From how many bytes on messages go by single copy; `None`: never.
+fn single_copy_from(choice: SingleCopy) -> Option<usize> {
+    if choice == SingleCopy::None || !cma::is_permitted() {
+        return None;
+    }
+    match if choice == SingleCopy::Auto { trial::chosen() } else { choice } {
+        SingleCopy::From(bytes) => Some(bytes.max(SINGLE_COPY_MIN)),
+        SingleCopy::Cma => Some(SINGLE_COPY_MIN),
+        SingleCopy::Auto | SingleCopy::None => None,
+    }
+}
+
+/// Up to where messages are sent without asking, if longer ones go by single copy from that length on: whole lines, because what
+/// goes in fragments all the same is cut there.
+fn eager_limit(single_copy_from: Option<usize>) -> usize {
+    single_copy_from.map_or(EAGER_LIMIT, |from| EAGER_LIMIT.min((from - 1) / 64 * 64))
+}
+
 /// Each peer takes two descriptors: allow as many as the operating system lets us.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -497,32 +510,14 @@ impl Btl for Shm {
         };
         let streamed = len >= outgoing.writer.bulk_from();
         let inline = header.len() + len <= self.max_inline && !streamed;
-        let cut = match streamed {
-            _ if self.crowded => Cut::Crowded,
-            true => Cut::Streamed,
-            false => Cut::Cached,
-        };
         let sent = if inline {
             outgoing
                 .writer
                 .send_inline(header, len, |shared, at| shared.with_mut(at, len, |b| fill(0, b)))
         } else if len <= self.caps.max_bcopy {
-            let shuttles = match self.rx.get_mut(peer.index()) {
-                Some(Some(incoming)) if !streamed => Some(&mut incoming.shuttles),
-                _ => None,
-            };
-            match shuttles.and_then(|shuttles| Some((shuttles.lend(len)?, shuttles))) {
-                Some((shuttle, shuttles)) => {
-                    let lent = Some((shuttle, &*shuttles));
-                    let cut = if self.crowded { Cut::Crowded } else { Cut::Shuttle };
-                    let sent = outgoing.writer.send_bulk(header, len, lent, pieces(len, cut), fill);
-                    if sent.is_err() {
-                        shuttles.keep(shuttle);
-                    }
-                    sent
-                }
-                None => outgoing.writer.send_bulk(header, len, None, pieces(len, cut), fill),
-            }
+            let incoming = self.rx.get_mut(peer.index()).and_then(Option::as_mut);
+            let shuttles = incoming.map(|incoming| &mut incoming.shuttles);
+            pieces::send(&mut outgoing.writer, shuttles, self.crowded, header, len, fill)
         } else {
             return Err(Refused::TooLong { max: self.caps.max_bcopy });
         };

@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
 
 /// Reads into memory that is not the port's, at once.
-const READS: usize = 64;
+const READS: usize = 128;
 /// Longest address that is taken from the library, in bytes.
 const NAME_MAX: usize = 1024;
 

@@ -13,10 +13,11 @@ use super::placement;
 use super::pollset::{PollSet, Token};
 use super::spawn::{self, Process, Start, Streams};
 use crate::board;
-use crate::job::{BOARD_VARIABLE, CORES_VARIABLE, LIVENESS_VARIABLE};
+use crate::job::{BOARD_VARIABLE, CORES_VARIABLE, LIVENESS_VARIABLE, SINGLE_COPY_VARIABLE};
 use crate::liveness::{FailedRank, How, LivenessWriter};
 use crate::params::sources::MCA_VARIABLE;
 use crate::pmi::server::Server;
+use ironweave_btl_shm::SingleCopy;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
@@ -42,6 +43,8 @@ pub struct Node {
     /// The cores this host's ranks share, and the ones each is bound to if any.
     cores: usize,
     bindings: Option<Vec<CpuSet>>,
+    /// How long messages go between two of them, if that was tried.
+    single_copy: Option<SingleCopy>,
     credit: usize,
     kill_at: Option<Instant>,
     drain: Drain,
@@ -75,6 +78,7 @@ impl Node {
             guard: None,
             cores: 0,
             bindings: None,
+            single_copy: None,
             credit: OUTPUT_WINDOW,
             kill_at: None,
             drain: Drain::Running,
@@ -237,6 +241,9 @@ impl Node {
         tracing::debug!(host = spec.host, cores = cores.sets.len(), "order from {}", cores.order);
         self.cores = cores.sets.len();
         self.bindings = placement::bindings(&cores.sets, spec.count, spec.bind);
+        if let ([one, other, ..], 2..) = (&cores.sets[..], spec.count) {
+            self.single_copy = ironweave_btl_shm::trial([one, other]);
+        }
         match Guard::start() {
             Ok(guard) => self.guard = Some(guard),
             Err(error) => {
@@ -276,7 +283,7 @@ impl Node {
         rustix::io::ioctl_fionbio(&ours, true)?;
         let cpus = self.bindings.as_ref().and_then(|sets| sets.get(index as usize).copied());
         let descriptors = [theirs.as_fd(), page.as_fd(), board.as_fd()];
-        let env = rank_environment(spec, rank, self.cores, descriptors);
+        let env = rank_environment(spec, rank, self.cores, self.single_copy, descriptors);
         let app = spec.app_of(rank).1;
         let directory = match &app.directory {
             Some(own) => std::path::Path::new(&spec.directory).join(own).into_os_string(),
@@ -356,6 +363,7 @@ fn rank_environment(
     spec: &LaunchSpec,
     rank: u32,
     cores: usize,
+    single_copy: Option<SingleCopy>,
     [pmi, page, board]: [BorrowedFd<'_>; 3],
 ) -> Vec<(OsString, OsString)> {
     let foreign = |name: &OsString| {
@@ -379,6 +387,7 @@ fn rank_environment(
         (BOARD_VARIABLE, board.as_raw_fd().to_string()),
         (MCA_VARIABLE, spec.mca.clone()),
         (CORES_VARIABLE, cores.to_string()),
+        (SINGLE_COPY_VARIABLE, single_copy.unwrap_or_default().to_string()),
     ];
     env.retain(|(name, _)| own.iter().all(|(own, _)| name != own));
     env.extend(own.into_iter().map(|(name, value)| (name.into(), value.into())));

@@ -118,7 +118,7 @@ pub static TABLE: &[Def] = &[
         "How long a connection may take to be made and to prove the job secret."),
 
     row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
-        "Large messages in one copy by process_vm_readv: auto measures and takes the faster way."),
+        "Large messages in one copy by process_vm_readv: auto tries between two cores and takes the faster way."),
     row("btl_shm_ring_size", Kind::Size, "256k",
         "Bytes of each ring between two processes of a host; a power of two from 16k to 16M."),
 
@@ -175,11 +175,13 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_CONFIG",
     // what to log (tracing's filter syntax)
     "IRONWEAVE_LOG",
-    // launcher to rank: the liveness page, the board, the --mca arguments, the cores its host's ranks share
+    // launcher to rank: the liveness page, the board, the --mca arguments, the cores its host's ranks share, how long messages
+    // go between two of them
     "IRONWEAVE_LIVENESS_FD",
     "IRONWEAVE_BOARD_FD",
     "IRONWEAVE_MCA",
     "IRONWEAVE_CORES",
+    "IRONWEAVE_SINGLE_COPY",
     // launcher to rank: the error handler that MPI_COMM_WORLD begins with (MPI 5.0, §9.3 and 11.5)
     "IRONWEAVE_INITIAL_ERRHANDLER",
     // launcher to rank: the first failure ends the job (`--with-ft none`)

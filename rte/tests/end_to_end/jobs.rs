@@ -23,6 +23,17 @@ fn ranks_find_each_other() {
 }
 
 #[test]
+fn all_ranks_of_a_host_are_told_the_same_of_long_messages() {
+    let print = "echo $IRONWEAVE_SINGLE_COPY";
+    let args = ["-n", "3", "/bin/sh", "-c", print].map(OsStr::new);
+    let outcome = Job::start(args, Stdio::null()).outcome();
+    assert_eq!(outcome.code(), Some(0), "{outcome:?}");
+    let told: Vec<ironweave_btl_shm::SingleCopy> =
+        outcome.out.iter().map(|line| line.parse().unwrap()).collect();
+    assert!(told.len() == 3 && told.iter().all(|one| *one == told[0]), "{outcome:?}");
+}
+
+#[test]
 fn many_more_ranks_than_cores_wire_up() {
     let outcome = run_probe("-n 48", "join publish fence finalize").outcome();
     assert_eq!((outcome.code(), outcome.err.as_str()), (Some(0), ""));

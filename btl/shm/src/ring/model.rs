@@ -4,7 +4,8 @@
 //! with wrong bytes or as one that was never sent.
 
 use super::*;
-use ironweave_btl::{Descriptor, RmaDescriptor};
+use crate::warmth::Warmth;
+use ironweave_btl::{Counters, Descriptor, Fault, Peer, RmaDescriptor, Sink};
 use loom::thread;
 
 struct Expect {

@@ -4,8 +4,12 @@
 #![allow(unsafe_code, clippy::unwrap_used)] // regions of test buffers; helpers outside `#[test]`
 
 use super::*;
-use ironweave_btl::memory::OwnedBuffer;
-use ironweave_btl::{Descriptor, RmaDescriptor};
+use crate::record::Malformed;
+use crate::warmth::Warmth;
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
+use ironweave_btl::{
+    Cause, Counters, Descriptor, Fault, Landing, Peer, RmaDescriptor, Sink, Token,
+};
 use proptest::prelude::*;
 
 const FROM: Peer = Peer(3);

@@ -1,0 +1,381 @@
+//! The reading end of a ring: takes records out, lands payloads while they are being written, gives room back. Believes nothing
+//! that the writer stored before it has checked it (law 9); `ring.rs` has the layout.
+
+use super::{BULK_ALIGN, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
+use crate::primitive::Ordering;
+use crate::record::{Kind, Malformed, UNIT, WORD, Word};
+use crate::shared::Shared;
+use crate::shuttle::{Dock, Shuttle, Shuttles};
+use crate::warmth::{Warmth, Way};
+use ironweave_btl::memory::RecvRegion;
+use ironweave_btl::{Cause, Counters, Fault, Header, Landing, Peer, Sink, Token};
+
+/// The reader gives bulk space back in parts of this fraction.
+const BULK_GIVE_BACK: usize = 8;
+/// How far before its next record a reader in the middle of a burst asks for lines, in bytes. Nearer ones are under
+/// way; asking for lines that the writer has not written yet would take them away from it.
+const READ_AHEAD: usize = 256;
+
+/// Where a payload lies.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// In the bulk area, from this position on.
+    Bulk(u64),
+    Shuttle(Shuttle),
+}
+
+/// A frame of which not all pieces have arrived.
+#[derive(Debug)]
+struct Partial {
+    header: Header,
+    /// Where the payload is.
+    source: Source,
+    len: usize,
+    got: usize,
+    /// Where it goes; `None`: it stays where it is until it is whole.
+    landing: Option<(RecvRegion, Token)>,
+    /// How it is written there.
+    way: Way,
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(super) shared: Shared,
+    geometry: Geometry,
+    pos: u64,
+    /// What the writer was told of `pos`.
+    published: u64,
+    bulk_pos: u64,
+    bulk_published: u64,
+    partial: Option<Partial>,
+}
+
+impl Reader {
+    /// The reader of a fresh ring.
+    ///
+    /// # Panics
+    /// When `shared` is smaller than the geometry.
+    pub(crate) fn new(shared: Shared, geometry: Geometry) -> Self {
+        assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
+        Reader {
+            shared,
+            geometry,
+            pos: 0,
+            published: 0,
+            bulk_pos: 0,
+            bulk_published: 0,
+            partial: None,
+        }
+    }
+
+    /// Where the shuttles of this segment are.
+    pub(crate) fn dock(&self) -> Dock {
+        self.geometry.dock(&self.shared)
+    }
+
+    #[inline(always)]
+    fn at(&self, pos: u64) -> usize {
+        RING + (pos as usize & (self.geometry.ring - 1))
+    }
+
+    /// Whether a record is there.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.shared.word(self.at(self.pos)).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether a frame has begun of which more is to come.
+    #[inline(always)]
+    pub(crate) fn is_amid(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// Asks for the lines of the records after the next, of which some seem to be there.
+    #[inline(always)]
+    pub(crate) fn fetch_ahead(&self) {
+        self.shared.fetch(self.at(self.pos + READ_AHEAD as u64));
+    }
+
+    /// Takes the next record, if one is there, and reports what it completes. `Ok(false)`: nothing is there.
+    ///
+    /// # Errors
+    /// When the writer broke the layout; nothing after that may be believed.
+    #[inline(always)]
+    pub(crate) fn poll<S: Sink>(
+        &mut self,
+        from: Peer,
+        sink: &mut S,
+        counters: &Counters,
+        warmth: &mut Warmth,
+        shuttles: &mut Shuttles,
+    ) -> Result<bool, Malformed> {
+        let at = self.at(self.pos);
+        // Acquire: what the writer wrote before it published the word.
+        let word = self.shared.word(at).load(Ordering::Acquire);
+        if word == 0 {
+            return Ok(false);
+        }
+        // The usual record in few steps; whatever is unusual about it, `take` finds.
+        if let Some((header, len)) = Word::decode_inline(word)
+            && WORD + header + len <= RING + self.geometry.ring - at
+            && self.partial.is_none()
+        {
+            counters.frames_received.add(1);
+            counters.bytes_received.add(len as u64);
+            self.shared.with(at + WORD, header + len, |bytes| {
+                let (header, payload) = bytes.split_at(header);
+                sink.frame(from, header, payload);
+            });
+            self.advance((WORD + header + len).next_multiple_of(UNIT));
+            return Ok(true);
+        }
+        self.take(word, from, sink, counters, warmth, shuttles)?;
+        Ok(true)
+    }
+
+    /// Shows the next record to `take`, if it is a frame that lies here whole, and goes past it when `take` takes it. Whatever
+    /// else is here is left to [`poll`](Reader::poll).
+    #[inline(always)]
+    pub(crate) fn take_inline(
+        &mut self,
+        counters: &Counters,
+        take: impl FnOnce(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        let at = self.at(self.pos);
+        // Acquire: as in `poll`. A word of 0 is no frame.
+        let word = self.shared.word(at).load(Ordering::Acquire);
+        let Some((header, len)) = Word::decode_inline(word) else { return false };
+        if WORD + header + len > RING + self.geometry.ring - at || self.partial.is_some() {
+            return false;
+        }
+        let taken = self.shared.with(at + WORD, header + len, |bytes| {
+            let (header, payload) = bytes.split_at(header);
+            take(header, payload)
+        });
+        if taken {
+            self.advance((WORD + header + len).next_multiple_of(UNIT));
+            counters.frames_received.add(1);
+            counters.bytes_received.add(len as u64);
+        }
+        taken
+    }
+
+    #[allow(clippy::too_many_arguments)] // what `poll` has
+    #[inline(never)]
+    fn take<S: Sink>(
+        &mut self,
+        word: u64,
+        from: Peer,
+        sink: &mut S,
+        counters: &Counters,
+        warmth: &mut Warmth,
+        shuttles: &mut Shuttles,
+    ) -> Result<(), Malformed> {
+        let at = self.at(self.pos);
+        let room = RING + self.geometry.ring - at;
+        let Some(word) = Word::decode(word)? else { return Ok(()) };
+        word.fits(room, self.geometry.bulk_max())?;
+        let (header, len) = (usize::from(word.header), word.payload as usize);
+        match word.kind {
+            Kind::Piece => self.piece(len, from, sink, counters, shuttles)?,
+            _ if self.partial.is_some() => return Err(Malformed("a frame inside a frame")),
+            Kind::Inline => {
+                self.shared.with(at + WORD, header + len, |bytes| {
+                    let (header, payload) = bytes.split_at(header);
+                    counters.frames_received.add(1);
+                    counters.bytes_received.add(len as u64);
+                    sink.frame(from, header, payload);
+                });
+            }
+            Kind::Bulk => {
+                let source = self.source(word, shuttles)?;
+                self.shared.with(at + WORD, header, |header| {
+                    self.deliver(from, header, source, len, sink, counters, shuttles);
+                });
+                self.done(source, len, shuttles);
+            }
+            Kind::Begin | Kind::Streamed => {
+                let source = self.source(word, shuttles)?;
+                let header = self.shared.with(at + WORD, header, Header::new);
+                let landing = match sink.landing(from, header.as_bytes(), len) {
+                    Landing::Direct { region, token } => Some((region, token)),
+                    Landing::Buffered => None,
+                };
+                let way = landing.as_ref().map_or(Way::Through, |(region, _)| {
+                    warmth.way(region.as_mut_ptr() as usize, region.len())
+                });
+                // What is in no cache is not worth asking for (`warmth.rs`).
+                let way = match way {
+                    Way::Ahead if word.kind == Kind::Streamed => Way::Through,
+                    way => way,
+                };
+                if let Source::Bulk(place) = source {
+                    self.bulk_pos = place;
+                }
+                self.partial = Some(Partial { header, source, len, got: 0, landing, way });
+            }
+            Kind::Wrap => {
+                self.advance(room);
+                return Ok(());
+            }
+        }
+        self.advance(word.footprint());
+        Ok(())
+    }
+
+    /// Where the payload of the frame that begins with `word` lies.
+    fn source(&self, word: Word, shuttles: &Shuttles) -> Result<Source, Malformed> {
+        let len = word.payload as usize;
+        Ok(match shuttles.named(word.mark, len)? {
+            Some(shuttle) => Source::Shuttle(shuttle),
+            None => Source::Bulk(place(self.bulk_pos, len, self.geometry.bulk)),
+        })
+    }
+
+    /// The segment of a payload and its byte at `offset` there.
+    fn locate<'a>(
+        &'a self,
+        source: Source,
+        offset: usize,
+        shuttles: &'a Shuttles,
+    ) -> (&'a Shared, usize) {
+        match source {
+            Source::Bulk(place) => (&self.shared, self.bulk_at(place + offset as u64)),
+            Source::Shuttle(shuttle) => {
+                let (shared, at) = shuttles.place(shuttle);
+                (shared, at + offset)
+            }
+        }
+    }
+
+    /// All of a payload has been read.
+    fn done(&mut self, source: Source, len: usize, shuttles: &mut Shuttles) {
+        match source {
+            Source::Bulk(place) => {
+                self.bulk_done((place + len as u64).next_multiple_of(BULK_ALIGN as u64));
+            }
+            Source::Shuttle(shuttle) => shuttles.keep(shuttle),
+        }
+    }
+
+    /// Hands up a whole frame.
+    #[allow(clippy::too_many_arguments)] // a frame, and who is told
+    fn deliver<S: Sink>(
+        &self,
+        from: Peer,
+        header: &[u8],
+        source: Source,
+        len: usize,
+        sink: &mut S,
+        counters: &Counters,
+        shuttles: &Shuttles,
+    ) {
+        counters.frames_received.add(1);
+        counters.bytes_received.add(len as u64);
+        let (shared, at) = self.locate(source, 0, shuttles);
+        shared.with(at, len, |payload| sink.frame(from, header, payload));
+    }
+
+    fn bulk_at(&self, place: u64) -> usize {
+        // An empty payload may lie at the very end.
+        RING + self.geometry.ring + (place % (self.geometry.bulk.max(1)) as u64) as usize
+    }
+
+    fn piece<S: Sink>(
+        &mut self,
+        len: usize,
+        from: Peer,
+        sink: &mut S,
+        counters: &Counters,
+        shuttles: &mut Shuttles,
+    ) -> Result<(), Malformed> {
+        let Some(mut partial) = self.partial.take() else {
+            return Err(Malformed("a piece of no frame"));
+        };
+        if len > partial.len - partial.got {
+            self.partial = Some(partial);
+            return Err(Malformed("more pieces than the frame has"));
+        }
+        if let Some((region, _)) = &partial.landing {
+            let (shared, at) = self.locate(partial.source, partial.got, shuttles);
+            shared.with(at, len, |bytes| match partial.way {
+                Way::Ahead => region.write_ahead(partial.got, bytes),
+                Way::Through => region.write(partial.got, bytes),
+                Way::Past => region.write_past(partial.got, bytes),
+            });
+            if let Source::Bulk(place) = partial.source {
+                // Only what is read for good: the last, unfinished unit of alignment is not given back yet.
+                let end = place + (partial.got + len) as u64;
+                self.bulk_done(end - end % BULK_ALIGN as u64);
+            }
+        }
+        partial.got += len;
+        if partial.got < partial.len {
+            self.partial = Some(partial);
+            return Ok(());
+        }
+        match partial.landing {
+            Some((region, token)) => {
+                counters.frames_received.add(1);
+                counters.bytes_received.add(partial.len as u64);
+                sink.landed(from, region, token, Ok(()));
+            }
+            None => {
+                let (header, source, len) = (partial.header, partial.source, partial.len);
+                self.deliver(from, header.as_bytes(), source, len, sink, counters, shuttles);
+            }
+        }
+        self.done(partial.source, partial.len, shuttles);
+        Ok(())
+    }
+
+    /// Goes past `len` bytes of records.
+    #[inline(always)]
+    fn advance(&mut self, len: usize) {
+        self.pos += len as u64;
+        if self.pos - self.published >= (self.geometry.ring / 4) as u64 {
+            self.published = self.pos;
+            // Release: our reads of these bytes are over before the writer writes them again.
+            self.shared.word(CONSUMED).store(self.pos, Ordering::Release);
+        }
+    }
+
+    /// Is done with the bulk area up to `end`.
+    fn bulk_done(&mut self, end: u64) {
+        self.bulk_pos = end;
+        if self.bulk_pos - self.bulk_published >= (self.geometry.bulk / BULK_GIVE_BACK) as u64 {
+            self.bulk_published = self.bulk_pos;
+            self.shared.word(CONSUMED_BULK).store(self.bulk_pos, Ordering::Release);
+        }
+    }
+
+    /// Stops looking: from now on the writer rings the bell. Follow with the barrier that the writer's
+    /// [`Fencing`](super::Fencing) asks for, then with [`is_ready`](Reader::is_ready).
+    pub(crate) fn park(&self) {
+        self.shared.word(PARKED).store(1, Ordering::Relaxed);
+    }
+
+    /// Looks by itself again.
+    pub(crate) fn unpark(&self) {
+        self.shared.word(PARKED).store(0, Ordering::Relaxed);
+    }
+
+    /// Touches the pages of indices and records first, so that they are allocated near this, the polling, side.
+    #[cfg(not(loom))]
+    pub(crate) fn touch(&self) {
+        self.shared.touch(0, RING + self.geometry.ring);
+    }
+
+    /// Ends a frame that will never be whole, with `cause`.
+    pub(crate) fn abandon<S: Sink>(&mut self, from: Peer, cause: &Cause, sink: &mut S) {
+        if let Some(Partial { landing: Some((region, token)), .. }) = self.partial.take() {
+            sink.landed(from, region, token, Err(Fault::operation(from, cause.clone())));
+        }
+    }
+
+    /// The most records that can be in the ring at once.
+    pub(crate) fn capacity(&self) -> usize {
+        self.geometry.ring / UNIT
+    }
+}

@@ -1,0 +1,410 @@
+//! The trial: which way long messages go faster between two cores, by sending some.
+//!
+//! Two threads, each bound to a core, send messages to and fro: through rings, as processes do, where one side copies in while
+//! the other copies out; and by the kernel's single copy, out of memory that the other core has just written. Nothing less tells:
+//! a plain copy within one process, whose buffers lie in one core's cache, was as fast as the kernel's single copy where messages
+//! of 1 MiB between two cores took twice as long through the ring.
+//!
+//! Whatever disturbs a turn makes it longer, so the shortest of several counts; the two ways alternate. The kernel is asked for our
+//! own memory, which it never refuses for the rules that it has about others' (`cma.rs` has more on those).
+#![allow(unsafe_code)] // regions of buffers that both threads own
+
+use crate::config::{SINGLE_COPY_MIN, ShmConfig, SingleCopy, Stores};
+use crate::pieces;
+use crate::primitive::{AtomicU64, Ordering};
+use crate::ring::{Fencing, Geometry, Reader, Writer};
+use crate::shuttle::Shuttles;
+use crate::transport::{EAGER_LIMIT, MAX_BCOPY};
+use crate::warmth::Warmth;
+use crate::{cma, segment};
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
+use ironweave_btl::{
+    Counters, Descriptor, Fault, HEADER_MAX, Landing, Peer, RmaDescriptor, Sink, Token,
+};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Whether single copy is of use is tried with this length.
+const LONG: usize = 256 << 10;
+/// Then from where on, with these: up to [`EAGER_LIMIT`] messages may also be sent without asking.
+const SHORTER: [usize; 2] = [EAGER_LIMIT, SINGLE_COPY_MIN];
+/// Turns of each way and length.
+const TURNS: usize = 7;
+/// Single copy has to take at most this part of the time: it costs a way more to end, and the sender has to wait for it.
+const WORTH: f64 = 0.95;
+/// Longer it never takes: then somebody else has one of the cores.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Waits look at the clock once in so many looks at memory.
+const LOOKS: u32 = 64;
+
+/// Tries which way is faster between the two cores, in 1 to 4 ms; `None` when that could not be found out: a core is not ours
+/// to run on, or busy. Starts two threads, leaves nothing behind.
+#[must_use]
+pub fn trial(cores: [&CpuSet; 2]) -> Option<SingleCopy> {
+    let [mut near, mut far] = sides()?;
+    let desk = Desk::new();
+    let until = Instant::now() + PATIENCE;
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            sched_setaffinity(None, cores[1]).ok()?;
+            far.echo(&desk, until)
+        });
+        let judge = scope.spawn(|| {
+            let verdict = sched_setaffinity(None, cores[0])
+                .ok()
+                .and_then(|()| Judge { side: &mut near, desk: &desk, until, turn: 0 }.judge());
+            desk.order.store(OVER, Ordering::Release);
+            verdict
+        });
+        let verdict = judge.join().ok()?;
+        echo.join().ok()?;
+        verdict
+    })
+}
+
+/// The same between two cores that this process may run on, once for all. With one core only, or where the trial fails, what a
+/// plain copy says ([`cma::is_faster`]).
+pub(crate) fn chosen() -> SingleCopy {
+    static CHOSEN: OnceLock<SingleCopy> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let tried = two_cores().and_then(|[one, other]| trial([&one, &other]));
+        tried.unwrap_or_else(|| {
+            let faster = cma::is_faster();
+            tracing::debug!(faster, "single copy judged by copies on one core: no second one free");
+            if faster { SingleCopy::From(EAGER_LIMIT / 2 + 1) } else { SingleCopy::None }
+        })
+    })
+}
+
+/// The core that we run on and another of those we may run on.
+fn two_cores() -> Option<[CpuSet; 2]> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let here = rustix::thread::sched_getcpu();
+    let core = |cpu: usize| {
+        let read = |what| {
+            std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}"))
+                .ok()
+        };
+        Some((read("physical_package_id")?, read("core_id")?))
+    };
+    let ours = core(here)?;
+    let after = (here + 1..CpuSet::MAX_CPU).chain(0..here);
+    let other =
+        after.filter(|&cpu| allowed.is_set(cpu)).find(|&cpu| core(cpu) != Some(ours.clone()));
+    let only = |cpu| {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        set
+    };
+    Some([only(here), only(other?)])
+}
+
+/// How a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Ring,
+    Kernel,
+}
+
+/// What the two threads say to each other.
+#[derive(Debug)]
+struct Desk {
+    /// The turn to come: its number, length and way; 0 at first.
+    order: AtomicU64,
+    /// The last turn that the echo has prepared.
+    ready: AtomicU64,
+    /// Where a message lies for the kernel to copy: to the echo, and back. Whoever takes it writes 0 there, before the other side
+    /// can have the next.
+    offers: [AtomicU64; 2],
+}
+
+/// No more turns.
+const OVER: u64 = u64::MAX;
+
+impl Desk {
+    fn new() -> Desk {
+        let word = || AtomicU64::new(0);
+        Desk { order: word(), ready: word(), offers: [word(), word()] }
+    }
+}
+
+fn encode(turn: u32, len: usize, way: Way) -> u64 {
+    u64::from(turn) << 32 | (len as u64) << 1 | u64::from(way == Way::Kernel)
+}
+
+fn decode(order: u64) -> (usize, Way) {
+    let way = if order & 1 == 0 { Way::Ring } else { Way::Kernel };
+    ((order as u32 >> 1) as usize, way)
+}
+
+/// The address in an offer, if there is one.
+fn take(offer: &AtomicU64) -> Option<u64> {
+    let address = offer.load(Ordering::Acquire);
+    if address != 0 {
+        offer.store(0, Ordering::Relaxed);
+    }
+    (address != 0).then_some(address)
+}
+
+/// Looks until `look` returns something; `None` when `until` has passed.
+fn wait<T>(until: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut looks = 0u32;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        looks += 1;
+        if looks.is_multiple_of(LOOKS) && Instant::now() >= until {
+            return None;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// One of the two threads: its ends of the rings, and its buffers.
+struct Side {
+    writer: Writer,
+    reader: Reader,
+    shuttles: Shuttles,
+    warmth: Warmth,
+    counters: Counters,
+    source: Vec<u8>,
+    inbound: Inbound,
+}
+
+/// Where messages land.
+struct Inbound {
+    buffer: OwnedBuffer,
+    /// Bytes of frames that began, of the message under way; of those that are whole.
+    begun: usize,
+    whole: usize,
+}
+
+/// Two sides with a ring each way.
+fn sides() -> Option<[Side; 2]> {
+    let config = ShmConfig::new(Peer(0), "trial", [0; 32]);
+    let geometry = Geometry::new(config.ring_bytes as u64, config.bulk_bytes as u64)?;
+    let ring = || segment::create("ironweave-trial", geometry.total()).ok();
+    let ((there, _), (back, _)) = (ring()?, ring()?);
+    let side = |out: &crate::shared::Shared, into: &crate::shared::Shared| {
+        let writer = Writer::new(out.clone(), geometry, Fencing::Both, Stores::Auto);
+        let reader = Reader::new(into.clone(), geometry);
+        let shuttles = Shuttles::new(writer.dock(), reader.dock());
+        let inbound = Inbound { buffer: OwnedBuffer::zeroed(LONG), begun: 0, whole: 0 };
+        let (warmth, counters, source) = (Warmth::new(), Counters::default(), vec![0; LONG]);
+        Side { writer, reader, shuttles, warmth, counters, source, inbound }
+    };
+    Some([side(&there, &back), side(&back, &there)])
+}
+
+impl Side {
+    /// Sends the first `len` bytes of the source through the ring, as the layers above cut them.
+    fn send(&mut self, len: usize, until: Instant) -> Option<()> {
+        let Side { writer, shuttles, source, .. } = self;
+        for frame in source[..len].chunks(MAX_BCOPY) {
+            wait(until, || {
+                let header = [0; HEADER_MAX / 2];
+                let fill = |at: usize, piece: &mut [u8]| {
+                    ironweave_btl::copy::pack(piece, &frame[at..at + piece.len()]);
+                };
+                pieces::send(writer, Some(shuttles), false, &header, frame.len(), fill).ok()
+            })?;
+        }
+        Some(())
+    }
+
+    /// Receives `len` bytes from the ring.
+    fn receive(&mut self, len: usize, until: Instant) -> Option<()> {
+        let Side { reader, shuttles, warmth, counters, inbound, .. } = self;
+        (inbound.begun, inbound.whole) = (0, 0);
+        wait(until, || {
+            while reader.poll(Peer(0), inbound, counters, warmth, shuttles).ok()? {}
+            (inbound.whole >= len).then_some(())
+        })
+    }
+
+    /// Reads `len` bytes of the other side at address `from`; `None` when the kernel refuses.
+    fn read(&mut self, from: u64, len: usize) -> Option<()> {
+        // SAFETY: the buffer is not touched otherwise while the region exists.
+        let region = unsafe { self.inbound.buffer.recv_region() };
+        let mut done = 0;
+        while done < len {
+            let part = region.part(done..len.min(done + cma::CHUNK));
+            match cma::read(rustix::process::getpid(), from + done as u64, &part) {
+                Ok(0) | Err(_) => return None,
+                Ok(got) => done += got,
+            }
+        }
+        Some(())
+    }
+
+    /// Writes what is sent next: it lies in this core's cache then, as fresh results do.
+    fn prepare(&mut self, turn: u64, len: usize) {
+        std::hint::black_box(&mut self.source)[..len].fill(turn as u8);
+    }
+
+    /// Answers each message with another one of that length, the same way, until it is over.
+    fn echo(&mut self, desk: &Desk, until: Instant) -> Option<()> {
+        let mut last = 0;
+        loop {
+            let order = wait(until, || {
+                Some(desk.order.load(Ordering::Acquire)).filter(|&order| order != last)
+            })?;
+            if order == OVER {
+                return Some(());
+            }
+            last = order;
+            let (len, way) = decode(order);
+            self.prepare(order >> 32, len);
+            desk.ready.store(order, Ordering::Release);
+            match way {
+                Way::Ring => {
+                    self.receive(len, until)?;
+                    self.send(len, until)?;
+                }
+                Way::Kernel => {
+                    let from = wait(until, || take(&desk.offers[0]))?;
+                    self.read(from, len)?;
+                    desk.offers[1].store(self.source.as_ptr() as u64, Ordering::Release);
+                }
+            }
+        }
+    }
+}
+
+impl Sink for Inbound {
+    fn frame(&mut self, _: Peer, _: &[u8], payload: &[u8]) {
+        self.buffer.as_mut_slice()[self.begun..][..payload.len()].copy_from_slice(payload);
+        self.begun += payload.len();
+        self.whole += payload.len();
+    }
+
+    fn landing(&mut self, _: Peer, _: &[u8], len: usize) -> Landing {
+        let at = self.begun;
+        self.begun += len;
+        // SAFETY: each frame of a message lands behind the one before, and nobody reads the buffer.
+        let region = unsafe { self.buffer.recv_region() }.part(at..at + len);
+        Landing::Direct { region, token: Token(0) }
+    }
+
+    fn landed(&mut self, _: Peer, region: RecvRegion, _: Token, _: Result<(), Fault>) {
+        self.whole += region.len();
+    }
+
+    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
+    fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+    fn up(&mut self, _: Peer) {}
+    fn fault(&mut self, _: Fault) {}
+    fn closed(&mut self, _: Peer) {}
+}
+
+/// What follows from whether single copy `wins` at a length; `None` where that is not known.
+fn verdict(mut wins: impl FnMut(usize) -> Option<bool>) -> Option<SingleCopy> {
+    if !wins(LONG)? {
+        return Some(SingleCopy::None);
+    }
+    let mut from = EAGER_LIMIT + 1;
+    for len in SHORTER {
+        if !wins(len)? {
+            break;
+        }
+        from = len;
+    }
+    Some(SingleCopy::From(from))
+}
+
+/// The side that begins each turn, and takes the time.
+struct Judge<'a> {
+    side: &'a mut Side,
+    desk: &'a Desk,
+    until: Instant,
+    turn: u32,
+}
+
+impl Judge<'_> {
+    /// Which way is faster, from which length on.
+    fn judge(&mut self) -> Option<SingleCopy> {
+        // The pages of the bulk area come with its first use.
+        let lap = ShmConfig::new(Peer(0), "trial", [0; 32]).bulk_bytes / LONG;
+        for _ in 0..lap {
+            self.turn(LONG, Way::Ring)?;
+        }
+        verdict(|len| self.single_copy_wins(len))
+    }
+
+    fn single_copy_wins(&mut self, len: usize) -> Option<bool> {
+        let mut best = [f64::INFINITY; 2];
+        for turn in 0..=TURNS {
+            for (best, way) in best.iter_mut().zip([Way::Ring, Way::Kernel]) {
+                let took = self.turn(len, way)?.as_secs_f64();
+                // The first one warms up what is used.
+                *best = if turn == 0 { *best } else { best.min(took) };
+            }
+        }
+        let [ring, kernel] = best.map(|seconds| seconds * 0.5e6);
+        tracing::debug!(len, ring, kernel, "microseconds for a message between two cores");
+        Some(kernel < ring * WORTH)
+    }
+
+    /// A message there and one back.
+    fn turn(&mut self, len: usize, way: Way) -> Option<Duration> {
+        let Judge { side, desk, until, turn } = self;
+        *turn += 1;
+        let order = encode(*turn, len, way);
+        desk.order.store(order, Ordering::Release);
+        side.prepare(u64::from(*turn), len);
+        wait(*until, || (desk.ready.load(Ordering::Acquire) == order).then_some(()))?;
+        let start = Instant::now();
+        match way {
+            Way::Ring => {
+                side.send(len, *until)?;
+                side.receive(len, *until)?;
+            }
+            Way::Kernel => {
+                desk.offers[0].store(side.source.as_ptr() as u64, Ordering::Release);
+                let from = wait(*until, || take(&desk.offers[1]))?;
+                side.read(from, len)?;
+            }
+        }
+        Some(start.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_ends_with_a_verdict_that_can_be_passed_on() {
+        let any = sched_getaffinity(None).unwrap();
+        let [one, other] = two_cores().unwrap_or([any, any]);
+        // A busy core is no reason to fail.
+        let verdict = trial([&one, &other]).unwrap_or(SingleCopy::None);
+        assert!(matches!(verdict, SingleCopy::None | SingleCopy::From(SINGLE_COPY_MIN..)));
+        assert_eq!(verdict.to_string().parse(), Ok(verdict));
+    }
+
+    #[test]
+    fn a_core_that_is_not_ours_is_no_core_to_try_on() {
+        assert_eq!(trial([&CpuSet::new(), &CpuSet::new()]), None);
+    }
+
+    #[test]
+    fn single_copy_begins_at_the_shortest_length_from_which_on_it_wins() {
+        let from = |shortest: usize| verdict(|len| Some(len >= shortest));
+        assert_eq!(from(1 << 20), Some(SingleCopy::None));
+        assert_eq!(from(200 << 10), Some(SingleCopy::From((128 << 10) + 1)));
+        assert_eq!(from(100 << 10), Some(SingleCopy::From(128 << 10)));
+        assert_eq!(from(0), Some(SingleCopy::From(64 << 10)));
+        assert_eq!(verdict(|len| Some(len != 128 << 10)), from(200 << 10));
+        assert_eq!(verdict(|_| None), None);
+    }
+
+    #[test]
+    fn orders_are_read_as_they_were_given() {
+        for (len, way) in [(LONG, Way::Ring), (SINGLE_COPY_MIN, Way::Kernel)] {
+            assert_eq!(decode(encode(7, len, way)), (len, way));
+        }
+    }
+}
