@@ -43,6 +43,8 @@ pub struct OfiConfig {
     pub linger: Duration,
     /// [`Btl::arm`](ironweave_btl::Btl::arm) gives a descriptor; costs a little on each message with some providers.
     pub waitable: bool,
+    /// Reads of more than 2 KiB begin with a short one wherever memory lies and whatever the processor is like (`ahead`), for tests.
+    pub heads: bool,
 }
 
 impl Default for OfiConfig {
@@ -65,6 +67,7 @@ impl Default for OfiConfig {
             peer_timeout: Duration::from_secs(300),
             linger: Duration::from_secs(1),
             waitable: false,
+            heads: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion, SendRegion};
 use ironweave_ffi::ofi::{Errno, FiAddr, Lane, Port, Registration, Remote};
+use std::ops::Range;
 
 /// Lets peers read `region` until it is deregistered.
 pub(crate) fn register(port: &mut Port, region: &SendRegion) -> Result<Registration, Errno> {
@@ -36,17 +37,20 @@ pub(crate) fn probe(
     }
 }
 
-/// Has the provider read a peer's memory into all of `region`.
+/// Has the provider read a peer's memory into `range` of `region`.
 pub(crate) fn read_into(
     port: &mut Port,
     lane: &Lane,
     region: &RecvRegion,
+    range: Range<usize>,
     from: FiAddr,
     remote: Remote,
     mark: u64,
 ) -> Result<(), Errno> {
+    assert!(range.start <= range.end && range.end <= region.len(), "{range:?}");
+    let start = region.as_mut_ptr().wrapping_add(range.start);
     // SAFETY: by the promise of `RecvRegion`, the memory is valid and its holder's alone while the region exists. The
     // transfer keeps it until the event of this read, or until `Reads::fence` closed the lane; when the port is dropped
     // (`Ofi::lose`, or with the whole rail), lanes are closed before regions go.
-    unsafe { port.read_into(lane, (region.as_mut_ptr(), region.len()), from, remote, mark) }
+    unsafe { port.read_into(lane, (start, range.len()), from, remote, mark) }
 }

@@ -17,6 +17,7 @@
 //! Frames are copied once on each side, since no provider can take one operation back while its endpoint serves other
 //! peers; over sockets long ones go in pieces, so that the copies cost no time of their own (`pieces`). Reads of memory (`get`), which long messages are made of, copy nothing: see `reads`.
 
+mod ahead;
 mod blob;
 mod chores;
 mod config;

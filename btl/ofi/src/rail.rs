@@ -172,7 +172,7 @@ impl Ofi {
             met: Vec::new(),
             watched: Vec::new(),
             ended: Vec::new(),
-            reads: Reads::new(config.me.0, provider.answers == Answers::ByLanes),
+            reads: Reads::new(config.me.0, provider.answers == Answers::ByLanes, config.heads),
             wrong_reads: Vec::new(),
             counters: Arc::default(),
             reports: 0,
@@ -510,7 +510,10 @@ impl Btl for Ofi {
             self.flush(); // before the frame that carries the key
         }
         match registered {
-            Ok(registration) => Ok(Key { registration, len: region.len() as u64, lane }.encode()),
+            Ok(registration) => {
+                let place = region.as_ptr() as usize as u16;
+                Ok(Key { registration, len: region.len() as u64, lane, place }.encode())
+            }
             Err(error) => {
                 tracing::debug!(%error, "ofi registration refused");
                 Err(Refused::NoRoom)

@@ -8,6 +8,7 @@
 //! one that its key names, which is closed when memory is taken back that may still be read ([`Reads::withdraw`]). What is under way over
 //! that pair of lanes, either way, comes back with an error of the operation; its owner asks for the bytes in another way.
 
+use crate::ahead::{HEAD, heads};
 use crate::lanes::{Lanes, Way, is_probe};
 use crate::lend;
 use crate::news::News;
@@ -23,34 +24,37 @@ const TRANSFERS: usize = 64;
 /// How long a pair of lanes may take to be joined.
 const UNJOINED: Duration = Duration::from_secs(10);
 
-/// A key on the wire: the provider's key, the base address, the length of the memory, and the lane over which it is lent, 0
-/// where the device itself answers.
+/// A key on the wire: the provider's key, the base address, the length of the memory, the lane over which it is lent, 0
+/// where the device itself answers, and the last bits of where the memory really lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     pub registration: Registration,
     pub len: u64,
     pub lane: u32,
+    pub place: u16,
 }
 
 impl Key {
     pub(crate) fn encode(self) -> RemoteKey {
-        let mut bytes = [0; 28];
+        let mut bytes = [0; 30];
         bytes[..8].copy_from_slice(&self.registration.key.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.registration.base.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.len.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.lane.to_le_bytes());
-        RemoteKey::new(&bytes).expect("28 bytes fit")
+        bytes[24..28].copy_from_slice(&self.lane.to_le_bytes());
+        bytes[28..].copy_from_slice(&self.place.to_le_bytes());
+        RemoteKey::new(&bytes).expect("30 bytes fit")
     }
 
     /// `None` when the bytes are none of ours.
     pub(crate) fn decode(key: &RemoteKey) -> Option<Key> {
-        let bytes: [u8; 28] = key.as_bytes().try_into().ok()?;
+        let bytes: [u8; 30] = key.as_bytes().try_into().ok()?;
         let number = |at: usize| {
             u64::from_le_bytes(bytes[at..at + 8].try_into().expect("a slice of eight bytes"))
         };
-        let lane = u32::from_le_bytes(bytes[24..].try_into().expect("a slice of four bytes"));
+        let lane = u32::from_le_bytes(bytes[24..28].try_into().expect("a slice of four bytes"));
+        let place = u16::from_le_bytes([bytes[28], bytes[29]]);
         let registration = Registration { key: number(0), base: number(8) };
-        Some(Key { registration, len: number(16), lane })
+        Some(Key { registration, len: number(16), lane, place })
     }
 }
 
@@ -64,6 +68,8 @@ struct Transfer {
     /// The peer's lane that it goes to; 0: its endpoint.
     lane: u32,
     len: usize,
+    /// How many of its first bytes are read by themselves, [`HEAD`] at a time, where they go over a lane.
+    head: usize,
     /// Bytes asked for, and bytes there.
     asked: usize,
     landed: usize,
@@ -71,10 +77,18 @@ struct Transfer {
     misses: Option<Instant>,
 }
 
+impl Transfer {
+    /// Bytes of it that were asked for may still come.
+    fn is_under_way(&self) -> bool {
+        self.asked > self.landed
+    }
+}
+
 struct Chunk {
     transfer: usize,
     generation: u64,
     offset: usize,
+    len: usize,
     /// The life whose lane carries it.
     lane: Option<u64>,
 }
@@ -115,20 +129,23 @@ pub(crate) struct Reads {
     generations: u64,
     /// Memory is lent over lanes only.
     by_lanes: bool,
+    /// [`OfiConfig::heads`](crate::OfiConfig::heads).
+    always_heads: bool,
     pub lanes: Lanes,
     /// Lives whose lanes are to be closed: something failed over them.
     broken: Vec<u64>,
 }
 
 impl Reads {
-    /// No reads; `lanes`: they go over those.
-    pub(crate) fn new(me: u32, lanes: bool) -> Self {
+    /// No reads; `lanes`: they go over those; `always_heads`: and are never whole.
+    pub(crate) fn new(me: u32, lanes: bool, always_heads: bool) -> Self {
         Reads {
             transfers: Slab::new(),
             chunks: Slab::new(),
             unasked: VecDeque::new(),
             generations: 0,
             by_lanes: lanes,
+            always_heads,
             lanes: Lanes::new(me, lanes),
             broken: Vec::new(),
         }
@@ -162,15 +179,28 @@ impl Reads {
             let end = descriptor.remote_offset.checked_add(len as u64);
             end.is_some_and(|end| end <= there.len) && (there.lane != 0) == self.by_lanes
         });
-        let Some(Key { registration: Registration { key, base }, lane, .. }) = inside else {
+        let Some(Key { registration: Registration { key, base }, lane, place, .. }) = inside else {
             return Err((Cause::Malformed("a read outside of the peer's memory"), descriptor));
         };
         let remote = Remote { key, address: base.wrapping_add(descriptor.remote_offset) };
         self.generations += 1;
         let generation = self.generations;
         let (asked, landed, misses) = (0, 0, None);
-        let transfer =
-            Transfer { descriptor, life, generation, to, remote, lane, len, asked, landed, misses };
+        let there = usize::from(place).wrapping_add(descriptor.remote_offset as usize);
+        let head = HEAD * heads(self.always_heads, there, region.as_mut_ptr() as usize, len);
+        let transfer = Transfer {
+            descriptor,
+            life,
+            generation,
+            to,
+            remote,
+            lane,
+            len,
+            head,
+            asked,
+            landed,
+            misses,
+        };
         let at = self.transfers.insert(transfer);
         self.unasked.push_back(at);
         Ok(())
@@ -216,9 +246,17 @@ impl Reads {
     /// Reads all of it straight into the user's memory, from lane to lane.
     fn ask_lane(&mut self, port: &mut Port, at: usize) -> Step {
         let transfer = &mut self.transfers[at];
+        if self.broken.contains(&transfer.life) {
+            return Step::Later(None); // the lane is to be closed first
+        }
         let (lane, way) = self.lanes.way(transfer.life, transfer.lane);
         let (lane, from) = match (lane, way) {
             (Some(lane), Way::To(from)) => (lane, from),
+            _ if transfer.is_under_way() => {
+                // Not before its memory is out of reach.
+                self.broken.push(transfer.life);
+                return Step::Later(None);
+            }
             (_, Way::Void) => return Step::Void(Cause::Malformed("the memory was taken back")),
             (_, Way::To(_) | Way::Wait) => {
                 let since = *transfer.misses.get_or_insert_with(Instant::now);
@@ -238,18 +276,22 @@ impl Reads {
             return Step::Void(Cause::Malformed("a read longer than a message"));
         }
         let (life, generation) = (transfer.life, transfer.generation);
-        let whole = Chunk { transfer: at, generation, offset: 0, lane: Some(life) };
-        let mark = self.chunks.insert(whole);
-        match lend::read_into(port, lane, region, from, transfer.remote, mark as u64) {
-            Ok(()) => {
-                transfer.asked = transfer.len;
-                Step::Whole
-            }
-            Err(error) => {
+        while transfer.asked < transfer.len {
+            let offset = transfer.asked;
+            let end = if offset < transfer.head { offset + HEAD } else { transfer.len };
+            let chunk =
+                Chunk { transfer: at, generation, offset, len: end - offset, lane: Some(life) };
+            let mark = self.chunks.insert(chunk);
+            let mut remote = transfer.remote;
+            remote.address = remote.address.wrapping_add(offset as u64);
+            let read = lend::read_into(port, lane, region, offset..end, from, remote, mark as u64);
+            if let Err(error) = read {
                 self.chunks.remove(mark);
-                Step::Later(Some(judge(Place::Call, error)))
+                return Step::Later(Some(judge(Place::Call, error)));
             }
+            transfer.asked = end;
         }
+        Step::Whole
     }
 
     /// Reads by way of buffers: the endpoint serves all peers.
@@ -259,7 +301,8 @@ impl Reads {
             let len = chunk.min(transfer.len - transfer.asked);
             let Some(slot) = port.buffer(len) else { return Step::NoBuffer };
             let (offset, generation) = (transfer.asked, transfer.generation);
-            let mark = self.chunks.insert(Chunk { transfer: at, generation, offset, lane: None });
+            let chunk = Chunk { transfer: at, generation, offset, len, lane: None };
+            let mark = self.chunks.insert(chunk);
             let mut remote = transfer.remote;
             remote.address = remote.address.wrapping_add(offset as u64);
             match port.read(slot, len, transfer.to, remote, mark as u64) {
@@ -296,9 +339,13 @@ impl Reads {
             return None;
         }
         let chunk = self.chunks.try_remove(mark as usize)?;
-        let transfer = self.transfers.get(chunk.transfer)?;
-        (transfer.generation == chunk.generation)
-            .then(|| self.transfers.remove(chunk.transfer).descriptor)
+        let transfer = self.transfers.get_mut(chunk.transfer)?;
+        if transfer.generation != chunk.generation {
+            return None;
+        }
+        transfer.landed += chunk.len;
+        let whole = transfer.landed >= transfer.len;
+        whole.then(|| self.transfers.remove(chunk.transfer).descriptor)
     }
 
     /// Takes all memory of a life out of the provider's reach, that of its reads and what is lent to its peer; `false` when the
@@ -370,13 +417,21 @@ impl Reads {
             return Failed::Nobody;
         }
         let Some(chunk) = self.chunks.try_remove(mark as usize) else { return Failed::Nobody };
-        match self.transfers.get(chunk.transfer) {
+        match self.transfers.get_mut(chunk.transfer) {
             Some(transfer) if transfer.generation != chunk.generation => Failed::Nobody,
             Some(transfer) if transfer.lane == 0 => Failed::Life(transfer.life),
             Some(transfer) => {
                 // What connects the two lanes is gone, or void; nobody may connect them anew.
                 self.broken.push(transfer.life);
-                Failed::Alone(self.transfers.remove(chunk.transfer).descriptor)
+                transfer.asked -= chunk.len;
+                if !transfer.is_under_way() {
+                    return Failed::Alone(self.transfers.remove(chunk.transfer).descriptor);
+                }
+                // Its memory is not free before the rest came or the lane is closed. It is asked for again then, and void.
+                self.generations += 1;
+                (transfer.generation, transfer.asked, transfer.landed) = (self.generations, 0, 0);
+                self.unasked.push_back(chunk.transfer);
+                Failed::Nobody
             }
             None => Failed::Nobody,
         }
@@ -423,12 +478,17 @@ mod tests {
 
     #[test]
     fn keys_come_back_and_lies_are_refused() {
-        let key = Key { registration: Registration { key: 5, base: 1 << 40 }, len: 100, lane: 0 };
+        let key = Key {
+            registration: Registration { key: 5, base: 1 << 40 },
+            len: 100,
+            lane: 0,
+            place: 9,
+        };
         assert_eq!(Key::decode(&key.encode()), Some(key));
         assert_eq!(Key::decode(&RemoteKey::new(&[9; 12]).unwrap()), None);
         let lent = Key { lane: 7, ..key };
         assert_eq!(Key::decode(&lent.encode()), Some(lent));
-        let mut reads = Reads::new(0, false);
+        let mut reads = Reads::new(0, false, false);
         for (offset, len, right) in [(0, 100, true), (1, 100, false), (u64::MAX, 2, false)] {
             let buffer = OwnedBuffer::zeroed(len);
             #[allow(unsafe_code)]

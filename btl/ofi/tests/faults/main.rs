@@ -123,6 +123,7 @@ impl Node {
             rails: 1,
             connect_timeout: Duration::from_secs(2),
             peer_timeout: Duration::from_millis(500),
+            heads: me == 0, // one side reads in two pieces, the other at once
             ..OfiConfig::default()
         };
         change(&mut config);

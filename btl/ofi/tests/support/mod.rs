@@ -24,6 +24,7 @@ fn config(site: &Site, at: &str, provider: &str) -> OfiConfig {
         peers: 16,
         connect_timeout: Duration::from_secs(20),
         waitable: true,
+        heads: true, // read so on some processors only
         ..OfiConfig::default()
     }
 }
