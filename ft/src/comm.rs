@@ -39,6 +39,8 @@ pub(crate) struct Comm {
     /// The one other living member, if messages between the two outlive their senders.
     witness: Option<u32>,
     revoked: Option<Scope>,
+    /// By a notice that members pass on to each other, not by the board alone.
+    passed_on: bool,
     pub life: Life,
     /// It has ended, and is kept for the notice of its revocation.
     pub retained: bool,
@@ -89,6 +91,7 @@ impl Comm {
             view: View::default(),
             witness: None,
             revoked: None,
+            passed_on: false,
             life: Life::Here,
             retained: false,
             started: 0,
@@ -137,7 +140,8 @@ impl Comm {
         if ranks.is_empty() {
             return;
         }
-        let told = self.revoked.map(|_| neighbours(self.me, None, self.group.size(), &self.dead));
+        let told = self.revoked.filter(|_| self.passed_on);
+        let told = told.map(|_| neighbours(self.me, None, self.group.size(), &self.dead));
         for rank in &ranks {
             self.dead.insert(*rank);
             self.view.add(*rank);
@@ -165,12 +169,32 @@ impl Comm {
             return false;
         }
         self.revoked = Some(scope);
+        self.passed_on = true;
         let source = source.and_then(|process| self.group.rank_of(process));
         let message = Message::Revoke { key: self.key, scope };
         for rank in neighbours(self.me, source, self.group.size(), &self.dead) {
             out.send(self.group.process(rank), &message);
         }
         true
+    }
+
+    /// Whether its revocation may be told by the board: all members read it.
+    pub fn is_told_by_board(&self) -> bool {
+        self.sharing && !self.key.is_transient()
+    }
+
+    /// Revoked, by the board: all other members read the same there. `false` when it was before.
+    pub fn revoke_by_board(&mut self, scope: Scope) -> bool {
+        let new = !self.is_revoked(scope);
+        if new {
+            self.revoked = Some(scope);
+        }
+        new
+    }
+
+    /// Whether the notice of a revocation has to be passed on to who takes the place of a dead neighbour, also after the end.
+    pub const fn passes_on(&self) -> bool {
+        self.passed_on
     }
 
     /// This process contributes to agreement `seq`.
@@ -237,6 +261,16 @@ impl Comm {
         Look::Missing
     }
 
+    /// Whether an agreement is under way that this process has contributed to.
+    pub fn is_agreeing(&self) -> bool {
+        self.agreements.iter().any(Agreement::is_open)
+    }
+
+    /// Whether others have contributed to an agreement to which this process has not.
+    pub fn is_asked(&self) -> bool {
+        self.agreements.iter().any(Agreement::is_waiting)
+    }
+
     /// Whether all members share the board with this process.
     pub fn shares(&mut self, sharing: &RankSet) {
         let mut members = (0..self.group.size()).map(|rank| self.group.process(rank));
@@ -269,7 +303,7 @@ impl Comm {
 
     /// Begins the last agreement once all others are decided.
     fn close(&mut self, rules: Rules<'_>, out: &mut Outbox) {
-        if self.agreements.iter().any(Agreement::is_open) {
+        if self.is_agreeing() {
             return;
         }
         if self.started == 0 {

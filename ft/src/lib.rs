@@ -19,6 +19,7 @@ mod comm;
 pub mod detector;
 mod failures;
 mod group;
+mod herald;
 mod notices;
 mod plane;
 mod set;

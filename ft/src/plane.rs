@@ -5,15 +5,17 @@
 //! be told is kept as state until it is told, so no shortage stops a notice midway.
 
 use crate::agreement::{CLOSE, Step};
-use crate::board::Board;
 use crate::comm::{Comm, Life, Rules, Taken, closed};
 use crate::group::Group;
+use crate::herald::Herald;
 use crate::notices::Notices;
 use crate::set::RankSet;
 use crate::wire::{
     Brief, CommKey, FRAME_MAX, Frame, Input, Message, Scope, Terms, View, message_max,
 };
 use std::collections::{BTreeMap, VecDeque};
+
+mod board;
 
 /// Nanoseconds since an origin that the owner chooses.
 pub type Nanos = u64;
@@ -101,7 +103,7 @@ pub enum Effect {
     Revoked(CommKey, Scope),
     /// An agreement that this process takes part in is decided.
     Decided(Decided),
-    /// Take the line of this process in this slot of the board from the communicator: [`Board::release`].
+    /// Take the line of this process in this slot of the board from the communicator: [`Board::release`](crate::Board::release).
     Release(u8, CommKey),
     /// Others hold this process for failed and have excluded it (law 4). It must stop; the plane does nothing any more.
     Fenced,
@@ -224,6 +226,7 @@ pub struct Plane {
     outlived: RankSet,
     /// Processes that share the board with this one.
     sharing: RankSet,
+    herald: Herald,
     /// Slots of the board that are a communicator's at this process, as bits.
     slots: u64,
     /// In the order of their keys.
@@ -247,7 +250,7 @@ pub struct Plane {
 impl std::hash::Hash for Plane {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (self.me, self.fenced, &self.notices, &self.comms, &self.latest, &self.gone).hash(state);
-        (&self.early, &self.pieces, &self.out.effects).hash(state);
+        (&self.early, &self.pieces, &self.out.effects, &self.herald).hash(state);
     }
 }
 
@@ -267,6 +270,7 @@ impl Plane {
             notices: Notices::new(me, size),
             outlived: RankSet::new(),
             sharing: RankSet::new(),
+            herald: Herald::default(),
             slots: 0,
             comms: Vec::new(),
             latest: Vec::new(),
@@ -389,6 +393,12 @@ impl Plane {
         !self.fenced && self.comms[at].revoke(scope, None, &mut self.out)
     }
 
+    /// Whether a communicator that is not here has been here.
+    fn is_over(&self, key: CommKey) -> bool {
+        let latest = self.latest.binary_search_by_key(&key.cid, |entry| entry.0);
+        latest.is_ok_and(|at| !newer(key.epoch, self.latest[at].1)) || self.gone.contains(&key)
+    }
+
     /// Whether a communicator that exists is revoked, or at least its collectives interrupted.
     #[must_use]
     pub fn is_revoked(&self, key: CommKey, scope: Scope) -> bool {
@@ -419,42 +429,16 @@ impl Plane {
         self.comms[at].agree(seq, &contribution, rules, &mut self.out);
     }
 
-    /// Promises that these processes and this one read and write the same [`Board`], from now on, and that each is known to have failed only
-    /// after it has ended. Does nothing without [`PlaneConfig::fail_stop`].
-    pub fn share_board(&mut self, processes: impl IntoIterator<Item = u32>) {
-        if self.config.fail_stop {
-            self.sharing = processes.into_iter().filter(|process| *process < self.size).collect();
-            self.comms.iter_mut().for_each(|comm| comm.shares(&self.sharing));
-        }
+    /// Whether an agreement of a communicator is under way that this process has contributed to.
+    #[must_use]
+    pub fn is_agreeing(&self, key: CommKey) -> bool {
+        self.find(key).is_ok_and(|at| self.comms[at].is_agreeing())
     }
 
-    /// [`agree`](Self::agree) of flags alone by the board, where all members share it and nothing is out of the ordinary: posts the flag. The
-    /// outcome is what [`look`](Self::look) says, not an effect. `false`: nothing was done, and `agree` is to be called for this number.
-    pub fn post(&mut self, key: CommKey, seq: u64, flag: u64, board: &Board) -> bool {
-        let Ok(at) = self.find(key) else { return false };
-        let comm = &mut self.comms[at];
-        if self.fenced || !comm.may_post(seq) {
-            return false;
-        }
-        if comm.slot.is_none() {
-            let slot = board.slot(key);
-            if self.slots & 1 << slot != 0 {
-                return false;
-            }
-            self.slots |= 1 << slot;
-            comm.slot = Some(slot);
-            board.claim(slot, self.me, key);
-        }
-        comm.post(seq, flag, self.me, board)
-    }
-
-    /// What has become of agreement `seq`, which [`post`](Self::post) has begun. Costs a look at each member's line of the board that was not
-    /// seen yet.
-    pub fn look(&mut self, key: CommKey, seq: u64, board: &Board) -> Look {
-        match self.find(key) {
-            Ok(at) => self.comms[at].look(seq, self.me, board),
-            Err(_) => Look::Split,
-        }
+    /// Whether others have contributed to an agreement of a communicator to which this process has not.
+    #[must_use]
+    pub fn is_asked(&self, key: CommKey) -> bool {
+        self.find(key).is_ok_and(|at| self.comms[at].is_asked())
     }
 
     /// Whom an agreement that this process has contributed to has to hear next: in the round of the exchange that it is in. Nobody when it is
@@ -700,9 +684,7 @@ impl Plane {
 
     /// A message for a communicator that is not here: not yet, or not any more.
     fn unknown(&mut self, key: CommKey, from: u32, message: &Message, bytes: &[u8]) {
-        let latest = self.latest.binary_search_by_key(&key.cid, |entry| entry.0);
-        let over = latest.is_ok_and(|at| !newer(key.epoch, self.latest[at].1));
-        if over || self.gone.contains(&key) {
+        if self.is_over(key) {
             self.out.counters.stale += 1;
             if let Message::Gather { seq: CLOSE, .. } = message {
                 self.out.send(from, &closed(key));
@@ -715,7 +697,7 @@ impl Plane {
         }
     }
 
-    /// Forgets a communicator that has ended and was not revoked.
+    /// Forgets a communicator that has ended, unless the notice of its revocation may have to be passed on.
     fn drop_if_closed(&mut self, at: usize) {
         let comm = &mut self.comms[at];
         let Life::Closed(closed) = comm.life else { return };
@@ -723,7 +705,7 @@ impl Plane {
             self.slots &= !(1 << slot);
             self.out.push(Effect::Release(slot, comm.key));
         }
-        if comm.is_revoked(Scope::Collectives) {
+        if comm.passes_on() {
             if !std::mem::replace(&mut comm.retained, true) {
                 self.retained.push_back(closed);
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 /// A slot is given to the next communicator before what its release wants done is done: what the next has posted stays.
 #[test]
 fn a_late_release_leaves_the_next_ones_post() {
-    let words: Vec<_> = (0..Board::words(1)).map(|_| AtomicU64::new(0)).collect();
+    let words: Vec<_> = (0..Board::words(1, 1)).map(|_| AtomicU64::new(0)).collect();
     let board = Board::new(&words, 1);
     let config = PlaneConfig { fail_stop: true, ..PlaneConfig::default() };
     let mut plane = Plane::new(0, 1, config);

@@ -57,7 +57,7 @@ impl Place {
     fn after(&self, event: Event) -> (Place, bool) {
         let mut net = self.net.clone();
         let visible = net.happen(event);
-        let crash = matches!(event, Event::Crash(..));
+        let crash = matches!(event, Event::Crash(..) | Event::Falter(..));
         let deaths = self.deaths - u32::from(crash);
         (Place { net, by: [Some(event), None], deaths, fresh: self.fresh && crash }, visible)
     }
@@ -84,8 +84,12 @@ impl Place {
                 Event::Detect(at, _)
                 | Event::Contribute(at)
                 | Event::Look(at)
+                | Event::Hear(at)
+                | Event::Join(at)
                 | Event::Revoke(at) => (false, at),
-                Event::Crash(..) | Event::Accuse(..) => unreachable!("these are rationed"),
+                Event::Crash(..) | Event::Falter(..) | Event::Accuse(..) => {
+                    unreachable!("these are rationed")
+                }
             };
             let hides = !visible && (fused || (arrival && reduce == Reduce::Hidden));
             let answers = fused && arrival && self.net.has_ended(at);
@@ -104,6 +108,9 @@ impl Place {
         }
         if !fused || self.fresh {
             for process in self.mortal(reduce) {
+                if self.net.may_falter(process) {
+                    next.push(self.after(Event::Falter(process)).0);
+                }
                 let losses = if fused { 1 } else { self.net.losses(process) };
                 next.extend((0..losses).map(|loss| self.after(Event::Crash(process, loss)).0));
             }
@@ -184,6 +191,7 @@ fn agreement(size: u32, fan: u32) -> Setting {
         outlive: false,
         board: false,
         aside: 0,
+        late: 0,
         hashed: true,
     }
 }
@@ -201,6 +209,7 @@ fn revocation(size: u32, revokers: &[u32]) -> Setting {
         outlive: false,
         board: false,
         aside: 0,
+        late: 0,
         hashed: true,
     }
 }
@@ -308,6 +317,29 @@ fn revocation_of_three_to_five() {
     if full() {
         part(5, &[0], 3, Reduce::Hidden, usize::MAX);
     }
+}
+
+/// Revoked by a store and the ring of a bell: whoever dies when, also between the two, whoever sends messages instead, and whoever
+/// gets the communicator later.
+#[test]
+fn revocation_by_the_board() {
+    let part = |size, revokers: &[u32], aside, late, deaths, reduce, most| {
+        let setting =
+            Setting { outlive: true, board: true, aside, late, ..revocation(size, revokers) };
+        let name = format!(
+            "revocation of {size} by {revokers:?}, by the board but {aside:b}, late {late:b}, {deaths} deaths"
+        );
+        // Five are too many for all schedules.
+        let limit = if size == 5 && full() { 10 * most } else { limit(most) };
+        explore(&name, &setting, deaths, reduce, limit);
+    };
+    part(2, &[0, 1], 0, 0b10, 1, Reduce::Nothing, usize::MAX);
+    part(3, &[0], 0, 0b110, 2, Reduce::Nothing, 100_000);
+    part(3, &[0, 1], 0, 0, 2, Reduce::Nothing, 100_000);
+    part(3, &[0, 1], 0b10, 0b100, 1, Reduce::Nothing, 100_000);
+    part(4, &[0, 2], 0b1, 0b1000, 2, Reduce::Nothing, 50_000);
+    part(4, &[0], 0, 0, 3, Reduce::Nothing, 100_000);
+    part(5, &[0, 1], 0, 0b11000, 2, Reduce::Nothing, 50_000);
 }
 
 #[test]

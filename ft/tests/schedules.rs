@@ -31,6 +31,11 @@ fn run(seed: u64) -> Result<(), String> {
         outlive,
         board,
         aside: if random.random_ratio(1, 3) { random.random() } else { 0 },
+        late: if board && random.random_ratio(1, 3) {
+            random.random::<u32>() & ((1 << size) - 1)
+        } else {
+            0
+        },
         hashed: false,
     };
     let mut net = Net::new(setting.clone());
@@ -47,7 +52,10 @@ fn run(seed: u64) -> Result<(), String> {
         let event = if sound.len() > 1 && deaths > 0 && random.random_ratio(1, 12) {
             deaths -= 1;
             let who = sound[random.random_range(0..sound.len())];
-            Event::Crash(who, random.random_range(0..net.losses(who).max(1)))
+            match net.may_falter(who) && random.random() {
+                true => Event::Falter(who),
+                false => Event::Crash(who, random.random_range(0..net.losses(who).max(1))),
+            }
         } else if accusation && sound.len() > 2 && random.random_ratio(1, 60) {
             accusation = false;
             let (who, by) =

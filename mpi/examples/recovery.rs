@@ -678,8 +678,9 @@ fn gives_up(world: &World) -> Outcome {
     if world.rank() == quitter {
         return Err("this rank gives up".into());
     }
-    let end = comm.recv(&mut [0u8], quitter, 1);
-    assert_eq!(end.unwrap_err(), Error::ProcFailed { rank: quitter });
+    let end = comm.recv(&mut [0u8], quitter, 1).expect_err("nobody sends");
+    // Another may have learned of the failure, and revoked, before this one hears of either.
+    assert!(matches!(end, Error::ProcFailed { rank } if rank == quitter) || end == Error::Revoked);
     comm.revoke()?;
     everybody_talks(&comm.shrink()?, 1)?;
     Ok(())

@@ -2,8 +2,8 @@
 //! process belongs to, and where news of failures come from.
 //!
 //! Single-threaded; who may call it when is decided in [`crate::threading`]. Failure knowledge is looked at in every
-//! [`Engine::progress`], for the price of two cached words (blueprint, "Failure knowledge"): the launcher's liveness
-//! page, and the detector's news; beside them proof from transports. A suspicion alone never fails a process (law 3): it
+//! [`Engine::progress`], for the price of three cached words (blueprint, "Failure knowledge"): the launcher's liveness
+//! page, the detector's news, and the bell of the host's board, by which revocations are told; beside them proof from transports. A suspicion alone never fails a process (law 3): it
 //! makes the detector ask. When this process itself was declared failed nothing more leaves it (law 4).
 
 use crate::detect::{Detect, News};
@@ -135,7 +135,7 @@ impl Engine {
             self.learn_from_core();
         }
         let (page, news) = (self.job.liveness().version(), self.detect.version());
-        if page != self.version || news != self.news {
+        if page != self.version || news != self.news || self.core.is_called() {
             self.learn();
         }
         if self.core.pml.has_suspects() || !self.suspected.is_empty() {
@@ -256,7 +256,21 @@ impl Engine {
     /// Somebody has news.
     #[cold]
     fn learn(&mut self) {
-        self.learn_from_launcher();
+        let called = self.core.is_called();
+        // Who revokes because of a failure has learned of it first. Failures say more, so they come first, as far as they are known here, too.
+        if self.job.liveness().version() != self.version {
+            self.learn_from_launcher();
+        }
+        if self.detect.version() != self.news {
+            self.learn_from_detector();
+        }
+        if called {
+            let now = self.now();
+            self.core.hear(now);
+        }
+    }
+
+    fn learn_from_detector(&mut self) {
         self.news = self.detect.version();
         for news in self.detect.take_news() {
             match news {

@@ -1,4 +1,5 @@
-//! The board's memory: words that all ranks of a host read and write, where they post what they bring to an agreement (`ironweave-ft`, `Board`, says how).
+//! The board's memory: words that all ranks of a host read and write, where they post what they bring to an agreement and what they revoke (`ironweave-ft`, `Board`, says
+//! how).
 //!
 //! One memfd per host, all zero, made by the launcher (or the host's daemon) and inherited by the ranks. Nothing has a name, so nothing is left
 //! behind (law 8). It is sealed against shrinking: no access can fault. Only what is touched takes memory.
@@ -10,8 +11,10 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-/// Words of a rank: 64 slots of a cache line each.
-const WORDS: usize = 64 * 8;
+/// Words of a cache line.
+const LINE: usize = 8;
+/// Words of a rank: two lines of its own and a line in each of 64 slots.
+const WORDS: usize = (2 + 64) * LINE;
 
 /// Makes the board of a host of a job of `size` ranks.
 ///
@@ -52,7 +55,7 @@ pub(crate) fn map(fd: BorrowedFd<'_>, size: u32) -> Result<&'static [AtomicU64]>
 }
 
 const fn length(size: u32) -> usize {
-    size as usize * WORDS * size_of::<AtomicU64>()
+    (LINE + size as usize * WORDS) * size_of::<AtomicU64>()
 }
 
 #[cfg(test)]
@@ -64,7 +67,7 @@ mod tests {
     fn all_who_map_it_see_the_same_words() {
         let fd = make(3).unwrap();
         let (one, other) = (map(fd.as_fd(), 3).unwrap(), map(fd.as_fd(), 3).unwrap());
-        assert_eq!(one.len(), 3 * WORDS);
+        assert_eq!(one.len(), LINE + 3 * WORDS);
         assert!(one.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         one[WORDS].store(7, Ordering::Release);
         assert_eq!(other[WORDS].load(Ordering::Acquire), 7);

@@ -36,6 +36,12 @@ pub enum Event {
     Look(u32),
     /// A process revokes.
     Revoke(u32),
+    /// A process writes a revocation on the board and dies before it rings the bell.
+    Falter(u32),
+    /// A process hears the bell of the board.
+    Hear(u32),
+    /// A process gets the communicator that others have already.
+    Join(u32),
     /// The first, which lives, is told dead to the second.
     Accuse(u32, u32),
 }
@@ -59,10 +65,12 @@ pub struct Setting {
     pub purge: bool,
     /// Messages outlive their senders: a death loses nothing, and is told after what came from the dead.
     pub outlive: bool,
-    /// Agreements of flags alone, one after the other at each process, by the board where that is possible.
+    /// Agreements of flags alone, one after the other at each process, and revocations by the board where that is possible.
     pub board: bool,
     /// Processes that never post on it, as bits.
     pub aside: u32,
+    /// Processes that get the communicator later, as bits.
+    pub late: u32,
     /// Keep hashes, for [`Net::fingerprint`].
     pub hashed: bool,
 }
@@ -100,6 +108,8 @@ pub struct Net {
     accused: u32,
     revoked: u32,
     revokers: u32,
+    /// Processes that do not have the communicator yet.
+    late: u32,
     /// What was first returned, by agreement; stays when the process dies.
     returned: Vec<Option<Rc<(u32, Decided)>>>,
     /// How many agreements each has begun.
@@ -111,13 +121,6 @@ pub struct Net {
     /// Which each has returned from, as bits.
     ended: Vec<u8>,
     pub broken: Option<Rc<str>>,
-}
-
-fn told(dead: u32) -> Act {
-    Box::new(move |plane| {
-        plane.failed(dead, 0);
-        None
-    })
 }
 
 fn flag_of(process: u32, seq: u64) -> u64 {
@@ -136,7 +139,9 @@ impl Net {
         };
         let plane = |me| {
             let mut plane = Plane::new(me, size, config);
-            plane.add_comm(KEY, Group::world(size), 0);
+            if setting.late & 1 << me == 0 {
+                plane.add_comm(KEY, Group::world(size), 0);
+            }
             (0..size).for_each(|process| plane.outlives_sender(process));
             if setting.board {
                 plane.share_board(0..size);
@@ -149,11 +154,12 @@ impl Net {
             alive: (1 << size) - 1,
             accused: 0,
             revoked: 0,
+            late: setting.late,
             revokers: setting.revokers.iter().fold(0, |bits, process| bits | 1 << process),
             returned: vec![None; setting.agreements as usize],
             begun: vec![0; size as usize],
             posted: vec![0; size as usize],
-            words: vec![0; Board::words(size)],
+            words: vec![0; Board::words(size, 1)],
             ended: vec![0; size as usize],
             broken: None,
             setting: Rc::new(setting),
@@ -202,16 +208,27 @@ impl Net {
                 events.push(Event::Deliver(at as u32 / size, at as u32 % size));
             }
         }
+        let (atomics, mut board) = (self.atomics(), None);
+        if self.setting.board {
+            board = Some(Board::new(&atomics, size));
+        }
         for me in (0..size).filter(|me| self.lives(*me) && !self.plane(*me).is_fenced()) {
+            if board.is_some_and(|board| self.plane(me).is_called(&board)) {
+                events.push(Event::Hear(me));
+            }
+            if self.late & 1 << me != 0 {
+                events.push(Event::Join(me));
+            }
             let begun = self.begun[me as usize];
             let free = !self.setting.board || self.ended[me as usize].count_ones() == begun.into();
-            if u64::from(begun) < self.setting.agreements && free {
+            let here = self.late & 1 << me == 0;
+            if u64::from(begun) < self.setting.agreements && free && here {
                 events.push(Event::Contribute(me));
             }
             if self.posted[me as usize] != 0 && self.look(me).1 != Look::Missing {
                 events.push(Event::Look(me));
             }
-            if self.revokers & 1 << me != 0 {
+            if self.revokers & 1 << me != 0 && here {
                 events.push(Event::Revoke(me));
             }
             if !self.sound(me) {
@@ -243,6 +260,12 @@ impl Net {
             return 1;
         }
         (0..self.size()).map(|to| of(to) as u32 + 1).product()
+    }
+
+    /// Whether it can die between writing a revocation on the board and ringing.
+    pub fn may_falter(&self, process: u32) -> bool {
+        let ready = self.revokers & !self.late & !self.setting.aside & 1 << process != 0;
+        self.setting.board && ready && !self.plane(process).is_revoked(KEY, Scope::All)
     }
 
     /// Lets it happen; whether anybody could see that it did: a frame was sent, something was reported. Failure notices that
@@ -284,10 +307,31 @@ impl Net {
                 }
                 return true;
             }
-            Event::Detect(me, other) => (me, told(other)),
+            Event::Falter(me) => {
+                let rung = self.words[0];
+                self.happen(Event::Revoke(me));
+                self.words[0] = rung;
+                return self.happen(Event::Crash(me, 0));
+            }
+            Event::Detect(me, other) => (me, self.told(me, other)),
             Event::Accuse(other, me) => {
                 self.accused |= 1 << other;
-                (me, told(other))
+                (me, self.told(me, other))
+            }
+            Event::Hear(me) => (me, self.heard(me, false)),
+            Event::Join(me) => {
+                self.late &= !(1 << me);
+                let size = self.size();
+                let mut plane = self.plane(me).clone();
+                plane.add_comm(KEY, Group::world(size), 0);
+                if plane.is_behind() {
+                    self.hear(me, false, &mut plane);
+                }
+                let act = move |known: &mut Plane| {
+                    *known = plane;
+                    None
+                };
+                (me, Box::new(act))
             }
             Event::Contribute(me) => {
                 let seq = u64::from(self.begun[me as usize]);
@@ -340,13 +384,19 @@ impl Net {
             Event::Revoke(me) => {
                 self.revokers &= !(1 << me);
                 self.revoked |= 1 << me;
-                (
-                    me,
-                    Box::new(move |plane| {
-                        plane.revoke(KEY, Scope::All, 0);
-                        None
-                    }),
-                )
+                let mut plane = self.plane(me).clone();
+                let words = self.atomics();
+                let board = Board::new(&words, self.size());
+                let aside = !self.setting.board || self.setting.aside & 1 << me != 0;
+                if aside || !plane.revoke_by_board(KEY, Scope::All, &board) {
+                    plane.revoke(KEY, Scope::All, 0);
+                }
+                self.words = words.iter().map(|word| word.load(Relaxed)).collect();
+                let act = move |known: &mut Plane| {
+                    *known = plane;
+                    None
+                };
+                (me, Box::new(act))
             }
         };
         let mut plane = self.planes[me as usize].value.clone();
@@ -362,6 +412,7 @@ impl Net {
                 if self.setting.outlive {
                     self.take_from(me, processes, &mut plane);
                 }
+                self.hear(me, true, &mut plane);
                 plane.failed_from(processes, *source, 0);
             }
             self.effect(me, effect);
@@ -382,6 +433,34 @@ impl Net {
 
     fn atomics(&self) -> Vec<AtomicU64> {
         self.words.iter().map(|word| AtomicU64::new(*word)).collect()
+    }
+
+    /// Lets a process hear what is told by the board.
+    fn hear(&mut self, me: u32, full: bool, plane: &mut Plane) {
+        if self.setting.board {
+            let words = self.atomics();
+            plane.hear(self.late & 1 << me != 0, full, &Board::new(&words, self.size()));
+            self.words = words.iter().map(|word| word.load(Relaxed)).collect();
+        }
+    }
+
+    fn heard(&mut self, me: u32, full: bool) -> Act {
+        let mut plane = self.plane(me).clone();
+        self.hear(me, full, &mut plane);
+        Box::new(move |known| {
+            *known = plane;
+            None
+        })
+    }
+
+    /// What the dead have told is heard before their death is known.
+    fn told(&mut self, me: u32, dead: u32) -> Act {
+        let heard = self.heard(me, true);
+        Box::new(move |plane| {
+            heard(plane);
+            plane.failed(dead, 0);
+            None
+        })
     }
 
     /// What a process that has posted finds on the board, and what it is then.
@@ -549,7 +628,8 @@ impl Net {
         for channel in &self.channels {
             channel.as_ref().map_or(0, |one| one.hash).hash(&mut state);
         }
-        (self.outcome(), self.revokers, &self.begun, &self.posted, &self.words).hash(&mut state);
+        (self.outcome(), self.revokers, self.late, &self.begun, &self.posted, &self.words)
+            .hash(&mut state);
         state.finish()
     }
 }

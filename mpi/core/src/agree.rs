@@ -248,6 +248,8 @@ impl<B: Btl> Core<B> {
         if let Some(frame) = &summons {
             self.on_summons(Peer(process), frame, now);
         }
+        // It may have asked for one of these.
+        self.restless |= taken && !self.unsaid.is_empty();
         taken && summons.is_none()
     }
 

@@ -80,6 +80,12 @@ impl<B: Btl> Core<B> {
         Ok((key, seq))
     }
 
+    /// Whether all that this process has contributed to agreements under a key is decided, and no decision is held back.
+    pub(crate) fn has_settled(&self, key: CommKey) -> bool {
+        let done = !self.plane.is_agreeing(key) && !self.plane.has_effects();
+        self.fenced || (done && self.held.is_empty())
+    }
+
     /// Whether [`decision`](Self::decision) would answer.
     pub(crate) fn has_decided(&self, agreement: (CommKey, u64)) -> bool {
         self.fenced

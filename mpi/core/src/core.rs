@@ -80,13 +80,14 @@ pub struct Core<B: Btl> {
     wanted: BTreeSet<Peer>,
     pub(crate) freeing: Vec<CommHandle>,
     /// Revoked, without a last say on creations yet.
-    pub(crate) closing: Vec<CommHandle>,
+    pub(crate) unsaid: Vec<CommHandle>,
     /// There is something to do that no arriving message will tell of.
     pub(crate) restless: bool,
     /// There are tasks that go on by being looked at.
     pub(crate) stepping: bool,
     /// Others hold this process for failed.
     pub(crate) fenced: bool,
+    board: Option<Board<'static>>,
     /// Calls of `progress` until deadlines that are far off are looked at.
     patience: u32,
     /// A deadline is close.
@@ -116,7 +117,9 @@ impl<B: Btl> Core<B> {
             plane.share_board((0..config.size).filter(shares));
         }
         let (me, size) = (config.me, config.size);
+        let board = config.board.map(|words| Board::new(words, size));
         let mut core = Core {
+            board,
             pml,
             plane,
             keyvals: Keyvals::default(),
@@ -137,7 +140,7 @@ impl<B: Btl> Core<B> {
             unsent: VecDeque::new(),
             wanted: BTreeSet::new(),
             freeing: Vec::new(),
-            closing: Vec::new(),
+            unsaid: Vec::new(),
             restless: false,
             stepping: false,
             fenced: false,
@@ -158,8 +161,30 @@ impl<B: Btl> Core<B> {
     }
 
     /// What this host's processes share.
-    pub(crate) fn board(&self) -> Option<Board<'static>> {
-        self.config.board.map(|words| Board::new(words, self.config.size))
+    pub(crate) const fn board(&self) -> Option<Board<'static>> {
+        self.board
+    }
+
+    /// Whether somebody who shares the board has told of something: then call [`hear`](Core::hear). Costs a look at one word.
+    #[inline]
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.board.is_some_and(|board| self.plane.is_called(&board))
+    }
+
+    /// Takes what others have told by the board, and does what follows from it.
+    #[cold]
+    pub fn hear(&mut self, now: Nanos) {
+        self.hear_board(false);
+        self.carry_out(now);
+        self.restless = true;
+    }
+
+    /// With `full`, whatever is there: before a failure is learned of, for the dead do not call.
+    pub(crate) fn hear_board(&mut self, full: bool) {
+        if let Some(board) = self.board {
+            self.plane.hear(self.tasks.are_some_making(), full, &board);
+        }
     }
 
     /// The communicator of all processes.
@@ -240,14 +265,19 @@ impl<B: Btl> Core<B> {
     pub(crate) fn attend(&mut self, now: Nanos) -> usize {
         let mut moved = 0;
         let mut more = true;
-        self.have_last_says(now);
         for _ in 0..ROUNDS {
             moved += self.take_controls(now);
+            self.have_last_says(now);
             if self.plane.next_deadline().is_some_and(|deadline| deadline <= now) {
                 self.plane.tick(now);
+                // What goes out by this may take another call to leave.
+                moved += usize::from(self.plane.has_effects());
             }
             moved += self.carry_out(now);
             let ended = self.step_tasks(now) + self.sweep(now);
+            if self.plane.is_behind() && !self.tasks.are_some_making() {
+                self.hear_board(false);
+            }
             // What tasks have begun goes out at once.
             let begun = if self.plane.has_effects() { self.carry_out(now) } else { 0 };
             moved += ended + begun;
@@ -262,7 +292,7 @@ impl<B: Btl> Core<B> {
         self.stepping = self.tasks.are_some_stepping();
         self.restless = more
             || !(self.tasks.are_quiet() && self.unsent.is_empty() && self.freeing.is_empty())
-            || !(self.held.is_empty() && self.closing.is_empty())
+            || !self.held.is_empty()
             || deadline.is_some_and(within(SOON));
         self.patience = PATIENCE;
         moved
@@ -411,12 +441,6 @@ impl<B: Btl> Core<B> {
         self.freeing.push(comm);
         self.restless = true;
         Ok(())
-    }
-
-    fn have_last_says(&mut self, now: Nanos) {
-        while let Some(comm) = self.closing.pop() {
-            self.close_creations(comm, now);
-        }
     }
 
     /// Ends communicators that were freed and are not needed any more.

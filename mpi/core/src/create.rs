@@ -5,7 +5,8 @@
 //! 2. *Queued*: creations of one parent go one after the other, in call order. Those of different parents do not wait for each
 //!    other, whatever threads and orders they are called in: an id that one is offering is not offered by another.
 //! 3. *Agreeing*: one agreement chooses (cid, epoch) and is the consent of all (`identity`). If no id of the window is free at
-//!    all of them, the next window is tried in another.
+//!    all of them, the next window is tried in another. Who cannot take part, or was interrupted, refuses in it, and gets its
+//!    error when that is decided: before, the refusal could be lost with its sender, and others would get the communicator.
 //!
 //! A shrink is a creation whose group is decided by the agreement itself: the members without those who failed; if anybody
 //! learned of a failure only by it, there is another round (`ironweave_ft::Shrink` is the same rule without ids). It
@@ -88,6 +89,9 @@ impl Creation {
                 }
                 State::Queued => {
                     let purpose = self.purpose();
+                    if purpose == Purpose::Create {
+                        core.close_creations(self.parent, now);
+                    }
                     let there = core.comms.any_mut(self.parent).ok()?;
                     if !there.lane(purpose).may_begin(me) {
                         return None;
@@ -96,14 +100,26 @@ impl Creation {
                         return Some(Err(CoreError::Fenced));
                     }
                     if purpose == Purpose::Create
-                        && let Some(closed) = &there.closed
+                        && let Some(closed) = there.closed.clone()
                     {
-                        return Some(Err(self.wrong.take().unwrap_or_else(|| closed.clone())));
+                        // This member's refusal is what others go by once it is decided, not before: it might be lost with this process.
+                        let key = purpose.key(there.key());
+                        let refused = self.wrong.take().unwrap_or(closed);
+                        return match core.has_settled(key) {
+                            true => Some(Err(refused)),
+                            false => self.put_off(refused),
+                        };
                     }
-                    if let Some(wrong) = self.wrong.take() {
+                    if self.wrong.is_some() {
+                        there.lane(purpose).agreeing = true;
                         let refusal = Refusal::Unsound.contribution();
-                        let told = core.contribute(self.parent, purpose, refusal, false, now);
-                        return Some(Err(told.err().unwrap_or(wrong)));
+                        match core.contribute(self.parent, purpose, refusal, true, now) {
+                            Ok(agreement) => {
+                                self.state = State::Agreeing { agreement, offer: None }
+                            }
+                            Err(error) => return Some(Err(error)),
+                        }
+                        continue;
                     }
                     let search = self.search(there);
                     there.lane(purpose).agreeing = true;
@@ -129,6 +145,9 @@ impl Creation {
                     };
                     let ended = self.conclude(core, &decision, offer, now);
                     core.close_creations(self.parent, now);
+                    if let Some(wrong) = self.wrong.take() {
+                        return Some(Err(wrong));
+                    }
                     if ended.is_some() {
                         return ended;
                     }
@@ -136,6 +155,12 @@ impl Creation {
                 }
             }
         }
+    }
+
+    /// It has failed, but does not end yet.
+    fn put_off(&mut self, error: CoreError) -> Option<Outcome> {
+        self.wrong = Some(error);
+        None
     }
 
     /// Does what was decided; `None`: another round.

@@ -5,16 +5,17 @@
 //! without a message of its own. A collective that ends for another reason (a link was given up) is interrupted by a notice.
 //!
 //! *Creations.* They end in an agreement, which waits for all living members; but who was interrupted may never call what
-//! another member waits in. So with the interruption every member has its last say at once (of a revocation: the next time
-//! that it moves anything on): it contributes a refusal to the creation agreement that follows the last one it took part in. Nobody
-//! waits in vain, and because a creation needs everybody's consent, all members get the communicator or none does.
+//! another member waits in. So with the interruption every member has its last say: it contributes a refusal to the creation agreement that
+//! follows the last one it took part in. After a failure it does so at once. After a revocation, which ends with the communicator anyway, as soon as another
+//! member's contribution asks for it, or it calls a creation itself, or frees the communicator: most revoked communicators see no creation, and no
+//! message is sent for them. Nobody waits in vain, and because a creation needs everybody's consent, all members get the communicator or none does.
 
 use crate::comm::Interruption;
 use crate::lane::Purpose;
 use crate::{CommHandle, Core, CoreError, Group};
 use ironweave_btl::{Btl, Peer};
 use ironweave_coll::CollError;
-use ironweave_ft::{Nanos, RankSet, Scope};
+use ironweave_ft::{CommKey, Nanos, RankSet, Scope};
 use ironweave_pml::ob1::PmlError;
 
 impl<B: Btl> Core<B> {
@@ -28,6 +29,7 @@ impl<B: Btl> Core<B> {
     pub(crate) fn learn(&mut self, process: u32, now: Nanos) {
         if self.exclude(process) {
             self.take_controls(now);
+            self.hear_board(true);
             self.plane.failed(process, now);
             self.interrupt_with(process, now);
         }
@@ -37,6 +39,7 @@ impl<B: Btl> Core<B> {
     pub(crate) fn told(&mut self, processes: &RankSet, source: u32, now: Nanos) {
         let new: Vec<u32> = processes.iter().filter(|&process| self.exclude(process)).collect();
         self.take_controls(now);
+        self.hear_board(true);
         self.plane.failed_from(processes, source, now);
         new.into_iter().for_each(|process| self.interrupt_with(process, now));
     }
@@ -122,9 +125,24 @@ impl<B: Btl> Core<B> {
         there.interruption = Interruption::Revoked;
         let contexts: Vec<_> = there.contexts().collect();
         contexts.into_iter().for_each(|id| self.pml.revoke_comm(id));
-        // The last say on creations comes with the next call of `attend`, so that who waits hears of the revocation first.
-        self.closing.push(comm);
+        self.unsaid.push(comm);
         self.restless = true;
+    }
+
+    /// Has the last say on creations on revoked communicators where somebody asks for it, or about to be freed.
+    pub(crate) fn have_last_says(&mut self, now: Nanos) {
+        if self.unsaid.is_empty() {
+            return;
+        }
+        for comm in std::mem::take(&mut self.unsaid) {
+            let Ok(there) = self.comms.any(comm) else { continue };
+            let asked = self.plane.is_asked(Purpose::Create.key(there.key()));
+            if asked || there.freeing {
+                self.close_creations(comm, now);
+            } else if there.closed.is_none() {
+                self.unsaid.push(comm);
+            }
+        }
     }
 
     /// Has the last say on creations on an interrupted communicator, unless an outcome is awaited: then after it.
@@ -153,12 +171,21 @@ impl<B: Btl> Core<B> {
     pub fn revoke(&mut self, comm: CommHandle, now: Nanos) -> Result<(), CoreError> {
         let there = self.comms.get(comm)?;
         if there.interruption != Interruption::Revoked {
-            self.plane.revoke(there.key(), Scope::All, now);
+            let key = there.key();
+            self.give_notice(key, Scope::All, now);
             self.carry_out(now); // the notice first
             self.revoked(comm);
             self.attend(now);
         }
         Ok(())
+    }
+
+    /// Tells all members: by the board where they share it.
+    fn give_notice(&mut self, key: CommKey, scope: Scope, now: Nanos) {
+        let board = self.board();
+        if !board.is_some_and(|board| self.plane.revoke_by_board(key, scope, &board)) {
+            self.plane.revoke(key, scope, now);
+        }
     }
 
     /// Whether the communicator is revoked, as far as is known here.
@@ -218,7 +245,8 @@ impl<B: Btl> Core<B> {
     fn spread(&mut self, comm: CommHandle, now: Nanos) {
         let Ok(there) = self.comms.any(comm) else { return };
         if there.interruption == Interruption::Nothing {
-            self.plane.revoke(there.key(), Scope::Collectives, now);
+            let key = there.key();
+            self.give_notice(key, Scope::Collectives, now);
             self.interrupt(comm, CoreError::Interrupted, now);
         }
     }

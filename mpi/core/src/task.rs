@@ -80,6 +80,11 @@ impl Task {
         }
     }
 
+    /// Whether it makes a communicator.
+    const fn is_making(&self) -> bool {
+        matches!(self, Task::Creation(_) | Task::Assembly(_) | Task::Introduction(_))
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Task::Agreement(_) => "agreement",
@@ -125,6 +130,15 @@ impl Tasks {
     pub fn are_some_stepping(&self) -> bool {
         self.active.iter().any(|&at| match &self.slots[at as usize].state {
             State::Running(task) => task.is_stepping(),
+            _ => false,
+        })
+    }
+
+    /// Whether some task makes a communicator.
+    pub fn are_some_making(&self) -> bool {
+        self.active.iter().any(|&at| match &self.slots[at as usize].state {
+            State::Running(task) => task.is_making(),
+            State::Out => true, // it may
             _ => false,
         })
     }

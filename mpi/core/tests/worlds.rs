@@ -14,6 +14,11 @@ fn replay(test: &'static str) -> Option<Plan> {
     Some(Plan::new(test, seed, ranks as u32, blocks as u32, deaths as u32))
 }
 
+/// One world says nothing about how much happens in all.
+fn is_replayed() -> bool {
+    std::env::var_os("IRONWEAVE_CORE_SIM").is_some()
+}
+
 /// How many times the usual number of worlds: `IRONWEAVE_CORE_SIM_BUDGET`.
 fn budget() -> u64 {
     let text = std::env::var("IRONWEAVE_CORE_SIM_BUDGET").ok();
@@ -52,7 +57,7 @@ fn without_deaths_everything_succeeds() {
     });
     let all = worlds(TEST, plans);
     assert_eq!(all.errors, 0);
-    assert!(all.made > 30);
+    assert!(is_replayed() || all.made > 30);
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn with_deaths_nothing_hangs_and_all_see_the_same() {
         Plan::new(TEST, seed, ranks, 3, 1 + seed as u32 % 5)
     });
     let all = worlds(TEST, plans);
-    assert!(all.killed > 100 && all.errors > 100);
+    assert!(is_replayed() || (all.killed > 100 && all.errors > 100));
 }
 
 #[test]
@@ -71,7 +76,7 @@ fn hundreds_of_ranks_recover() {
     const TEST: &str = "hundreds_of_ranks_recover";
     let plans = (0..budget()).map(|seed| Plan::new(TEST, seed, 200, 2, 4));
     let all = worlds(TEST, plans);
-    assert!(all.killed > 0);
+    assert!(is_replayed() || all.killed > 0);
 }
 
 /// As `ironweave-core-sim` does with thousands.

@@ -210,6 +210,7 @@ impl World {
         }
         let mut process = self.processes[me as usize].take().expect("looked at above");
         let verdict = self.live(me, &mut process, now);
+        self.pass_the_bell(me, now);
         if process.core.is_fenced() && !self.oracle.is_alive(me) {
             // It was held for dead, has heard of it, and stops (law 4).
             self.running -= usize::from(!process.is_over);
@@ -236,6 +237,19 @@ impl World {
             }
         }
         verdict.map_err(|why| format!("process {me} at {now} ns: {why}"))
+    }
+
+    /// Wakes those who share the board with `me` when its bell was rung: nothing tells of it but looks.
+    fn pass_the_bell(&mut self, me: u32, now: u64) {
+        let Some(hosts) = self.plan.hosts.as_ref().filter(|_| self.plan.board) else { return };
+        for (other, process) in (0..).zip(&self.processes) {
+            if let Some(process) = process
+                && hosts[other as usize] == hosts[me as usize]
+                && process.core.is_called()
+            {
+                self.net.wake_at(Peer(other), now + 200);
+            }
+        }
     }
 
     /// Kills what is due; `true` when it was this process.
@@ -304,6 +318,9 @@ impl World {
         });
         let mut moved = false;
         for _ in 0..64 {
+            if core.is_called() {
+                core.hear(now);
+            }
             let mut round = core.progress(|| now);
             if core.pml.has_suspects() {
                 let suspects: Vec<_> = core.pml.suspects().collect();

@@ -127,7 +127,8 @@ impl Oracle {
             if *other == instance && (*members == group || inter) {
                 continue;
             }
-            if !members.intersection(&group).is_empty() {
+            // What the dead had disturbs nobody: their part in the choice may have been lost with them.
+            if members.intersection(&group).iter().any(|process| self.alive[process as usize]) {
                 return Err(format!(
                     "{instance:?} makes {identity:?} for {group:?}, {other:?} for {members:?}"
                 ));

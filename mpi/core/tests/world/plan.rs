@@ -234,7 +234,7 @@ impl Plan {
 
     /// The words of a board of two slots, if this world has one. They stay: a core keeps them as long as its process runs.
     pub fn board(&self) -> Option<&'static [AtomicU64]> {
-        let words = || (0..2 * Board::words(self.ranks)).map(|_| AtomicU64::new(0));
+        let words = || (0..Board::words(self.ranks, 2)).map(|_| AtomicU64::new(0));
         self.board.then(|| &*words().collect::<Vec<_>>().leak())
     }
 
