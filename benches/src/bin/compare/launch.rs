@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How long a launcher gets to end its ranks itself before everything is killed.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end what was killed: on a busy machine that has taken almost four seconds.
+const ENDING: Duration = Duration::from_secs(30);
 
 /// Names that the peers' libraries give their files in /dev/shm; a killed job leaves them.
 const SHM_PREFIXES: &[&str] =
@@ -165,7 +167,7 @@ fn end_tree(child: &mut Child) {
         signal(*process, Signal::KILL);
     }
     // The kernel takes them down on its own time; files they map are theirs until then.
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + ENDING;
     while members.iter().any(|process| alive(*process)) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
     }
