@@ -10,7 +10,10 @@
 //! * udp;ofi_rxd, 1.17: `delivers_exactly_once_in_order` hangs in one run of five: after packets were lost, receive buffers of
 //!   the endpoint run out and none is posted again (`strace` shows no `recvmsg` at all). 1.17 and 1.22:
 //!   `ends_in_time_when_the_peer_is_stopped`, `leaves_nothing_behind`: what was sent to a dead or stopped peer holds up all
-//!   that is sent to others. (It also delivers messages twice; `Endpoint::is_new_frame` sees to that.)
+//!   that is sent to others. (It also delivers messages twice; `Endpoint::is_new_frame` sees to that.) 1.22:
+//!   `gives_everything_back_when_invalidated` failed once on a machine with much else to do: two messages came whole but with the lengths of
+//!   others, and nothing but the provider's completion says how long a message is. Not seen again in 840 runs, 100 of them with
+//!   packets lost for want of room in the socket.
 
 mod support;
 
