@@ -12,6 +12,7 @@ pub mod interfaces;
 pub mod library;
 pub mod ofi;
 pub mod probe;
+pub mod robust;
 pub mod system;
 
 pub use interfaces::{Interface, interfaces};

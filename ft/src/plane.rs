@@ -35,7 +35,7 @@ pub struct PlaneConfig {
     pub retain: Nanos,
     /// Most bytes of messages that are kept for communicators which do not exist here yet.
     pub early_bytes: usize,
-    /// Whether a process has ended for sure before anybody is told that it failed: the launcher says so, or ends it first. It
+    /// Whether a process runs no instruction of its program any more when anybody is told that it failed: the launcher sees to that first. It
     /// allows what [`Plane::outlives_sender`] is about.
     pub fail_stop: bool,
 }

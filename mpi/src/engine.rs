@@ -293,6 +293,7 @@ impl Engine {
                 liveness::How::HostLost => How::HostLost,
                 liveness::How::Fenced => How::Silent,
                 liveness::How::Aborted(code) => How::Aborted(i32::from(code)),
+                liveness::How::Ending => How::Gone,
             };
             self.proc_failed(failed.rank, how, Told::Launcher);
         }

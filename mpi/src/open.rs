@@ -86,7 +86,8 @@ pub(crate) fn core(job: &Job) -> Result<ironweave_core::Config> {
         me: Peer(job.rank()),
         size: job.size(),
         collectives: Arc::new(collectives),
-        // Our launcher ends whoever is accused before it says that it failed; else it says so when the process has ended.
+        // Our launcher ends whoever is accused before it says that it failed; else it says so when the process runs nothing of its
+        // program any more (`ironweave_rte::lifeline`), or has ended.
         plane: PlaneConfig { fail_stop: job.liveness().is_kept(), ..PlaneConfig::default() },
         board: job.board(),
         hosts: hosts.map(Arc::from),

@@ -1,11 +1,12 @@
 //! The board's memory: words that all ranks of a host read and write, where they post what they bring to an agreement and what they revoke (`ironweave-ft`, `Board`, says
-//! how).
+//! how); and behind them a line for each rank's lifeline (`lifeline`).
 //!
 //! One memfd per host, all zero, made by the launcher (or the host's daemon) and inherited by the ranks. Nothing has a name, so nothing is left
 //! behind (law 8). It is sealed against shrinking: no access can fault. Only what is touched takes memory.
 #![allow(unsafe_code)] // Atomics in memory shared between processes have no safe form.
 
 use crate::error::{Result, RteError};
+use crate::lifeline::Line;
 use memmap2::MmapOptions;
 use rustix::fs::{MemfdFlags, SealFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,11 +31,19 @@ pub(crate) fn make(size: u32) -> Result<OwnedFd> {
     Ok(fd)
 }
 
+/// What all ranks of a host share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared {
+    pub board: &'static [AtomicU64],
+    /// Of each rank of the job.
+    pub lines: &'static [Line],
+}
+
 /// Maps the board behind `fd`, for as long as the process runs.
 ///
 /// # Errors
 /// The descriptor is not a sealed board of a job of that size, or the mapping fails.
-pub(crate) fn map(fd: BorrowedFd<'_>, size: u32) -> Result<&'static [AtomicU64]> {
+pub(crate) fn map(fd: BorrowedFd<'_>, size: u32) -> Result<Shared> {
     let wrong = |why: &str| RteError::Environment(format!("the board {why}"));
     let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).map_err(|_| wrong("is not a memfd"))?;
     if !seals.contains(SealFlags::SHRINK) {
@@ -50,12 +59,22 @@ pub(crate) fn map(fd: BorrowedFd<'_>, size: u32) -> Result<&'static [AtomicU64]>
     let words = map.as_mut_ptr().cast::<AtomicU64>();
     std::mem::forget(map);
     // SAFETY: a mapping of that length, aligned to a page, never unmapped, of a file that cannot shrink; every process accesses it through
-    // atomics alone.
-    Ok(unsafe { std::slice::from_raw_parts(words, length(size) / size_of::<AtomicU64>()) })
+    // atomics alone. The lines begin behind the words, at a multiple of their own length.
+    Ok(unsafe {
+        let lines = words.add(words_of(size)).cast::<Line>();
+        Shared {
+            board: std::slice::from_raw_parts(words, words_of(size)),
+            lines: std::slice::from_raw_parts(lines, size as usize),
+        }
+    })
+}
+
+const fn words_of(size: u32) -> usize {
+    LINE + size as usize * WORDS
 }
 
 const fn length(size: u32) -> usize {
-    (LINE + size as usize * WORDS) * size_of::<AtomicU64>()
+    words_of(size) * size_of::<AtomicU64>() + size as usize * size_of::<Line>()
 }
 
 #[cfg(test)]
@@ -67,6 +86,8 @@ mod tests {
     fn all_who_map_it_see_the_same_words() {
         let fd = make(3).unwrap();
         let (one, other) = (map(fd.as_fd(), 3).unwrap(), map(fd.as_fd(), 3).unwrap());
+        assert_eq!((one.lines.len(), other.lines.len()), (3, 3));
+        let (one, other) = (one.board, other.board);
         assert_eq!(one.len(), LINE + 3 * WORDS);
         assert!(one.iter().all(|word| word.load(Ordering::Relaxed) == 0));
         one[WORDS].store(7, Ordering::Release);

@@ -58,7 +58,7 @@ pub fn code_of(how: How) -> u8 {
     match how {
         How::Exit(code) | How::Aborted(code) => code,
         How::Signal(number) => 128u8.saturating_add(number),
-        How::HostLost | How::Fenced => 255,
+        How::HostLost | How::Fenced | How::Ending => 255,
     }
 }
 

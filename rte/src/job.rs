@@ -6,9 +6,10 @@
 //! Under Hydra, which signals survivors when a process dies, it also survives that signal and can ask
 //! who died ([`Directory::told_dead`]). Never exits or panics because of a peer (law 3), never leaves anything behind (law 8).
 
-use crate::board;
+use crate::board::{self, Shared};
 use crate::directory::{Directory, Exchange};
 use crate::error::{Result, RteError};
+use crate::lifeline::Lifeline;
 use crate::liveness::Liveness;
 use crate::logging;
 use crate::params::{Params, sources};
@@ -55,6 +56,7 @@ pub struct Job {
     hosts: Vec<u32>,
     liveness: Liveness,
     board: Option<&'static [AtomicU64]>,
+    lifeline: Option<Lifeline>,
     params: Params,
     directory: Directory,
     finalized: bool,
@@ -80,6 +82,7 @@ impl Job {
                 hosts: vec![0],
                 liveness: Liveness::absent(),
                 board: None,
+                lifeline: None,
                 params,
                 directory: Directory::new(Exchange::Alone(HashMap::new()), 1, false, None),
                 finalized: false,
@@ -95,12 +98,15 @@ impl Job {
             }
             Err(_) => Liveness::absent(),
         };
-        let board = match std::env::var(BOARD_VARIABLE) {
+        let shared = match std::env::var(BOARD_VARIABLE) {
             Ok(number) => {
                 Some(board::map(inherited(BOARD_VARIABLE, &number)?.as_fd(), place.size)?)
             }
             Err(_) => None,
         };
+        let board = shared.map(|shared: Shared| shared.board);
+        let line = shared.and_then(|shared| shared.lines.get(place.rank as usize));
+        let lifeline = line.and_then(Lifeline::new);
         let signalled = if liveness.is_kept() { None } else { survive_hydras_signal()? };
         let secret = agree_on_secret(&mut client, place.rank, liveness.is_kept())?;
         let hosts = client.get(MAPPING_KEY)?.and_then(|text| mapping::parse(&text, place.size));
@@ -111,7 +117,19 @@ impl Job {
         let id = client.kvs().to_owned();
         let (exchange, ours) = (Exchange::Pmi(client), liveness.is_kept());
         let directory = Directory::new(exchange, place.size, ours, signalled);
-        Ok(Job { place, id, secret, hosts, liveness, board, params, directory, finalized: false })
+        let finalized = false;
+        Ok(Job {
+            place,
+            id,
+            secret,
+            hosts,
+            liveness,
+            board,
+            lifeline,
+            params,
+            directory,
+            finalized,
+        })
     }
 
     /// This process's rank, below [`size`](Self::size).
@@ -211,6 +229,12 @@ impl Job {
     /// Memory that the ranks of this host share, all zero at first, for `ironweave-ft`'s board; only under our launcher.
     pub fn board(&self) -> Option<&'static [AtomicU64]> {
         self.board
+    }
+
+    /// What a thread of this process that runs as long as it belongs to the job may hold, so that the launcher learns of its end early; only
+    /// under our launcher.
+    pub fn lifeline(&self) -> Option<Lifeline> {
+        self.lifeline
     }
 
     /// The liveness page, or its empty stand-in.

@@ -13,7 +13,8 @@
 //! ```
 //! The writer stores an entry, then the version with release order; a reader that acquires the
 //! version sees every entry below it. It never tells *suspicions*: an entry is a process that is
-//! proven gone, or one, or a whole host, that the launcher has given up for good (laws 3 and 4).
+//! proven gone, or on its way out of the system with no instruction of its program left to run (`lifeline`), or one, or a
+//! whole host, that the launcher has given up for good (laws 3 and 4).
 #![allow(unsafe_code)] // Atomics in memory shared between processes have no safe form.
 
 use crate::error::{Result, RteError};
@@ -45,6 +46,8 @@ pub enum How {
     Fenced,
     /// Another rank aborted it, with this code.
     Aborted(u8),
+    /// It runs no instruction of its program any more, and the system is about to end it; how, is not known yet.
+    Ending,
 }
 
 impl fmt::Display for How {
@@ -55,6 +58,7 @@ impl fmt::Display for How {
             How::HostLost => f.write_str("its host is lost"),
             How::Fenced => f.write_str("no sign of life"),
             How::Aborted(code) => write!(f, "aborted with code {code}"),
+            How::Ending => f.write_str("ending"),
         }
     }
 }
@@ -76,6 +80,7 @@ impl FailedRank {
             How::HostLost => (3, 0),
             How::Fenced => (4, 0),
             How::Aborted(code) => (5, code),
+            How::Ending => (6, 0),
         };
         u64::from(self.rank) << 32 | kind << 24 | u64::from(value)
     }
@@ -89,6 +94,7 @@ impl FailedRank {
             3 => How::HostLost,
             4 => How::Fenced,
             5 => How::Aborted(value),
+            6 => How::Ending,
             _ => return None,
         };
         Some(FailedRank { rank, how })
@@ -312,8 +318,14 @@ mod tests {
     #[test]
     fn every_how_survives_packing() {
         let exits = [How::Exit(0), How::Exit(255)];
-        let others =
-            [How::Signal(9), How::Signal(64), How::HostLost, How::Fenced, How::Aborted(42)];
+        let others = [
+            How::Signal(9),
+            How::Signal(64),
+            How::HostLost,
+            How::Fenced,
+            How::Aborted(42),
+            How::Ending,
+        ];
         for how in exits.into_iter().chain(others) {
             let failed = FailedRank { rank: u32::MAX - 1, how };
             assert_eq!(FailedRank::unpack(failed.pack()), Some(failed));

@@ -7,7 +7,7 @@ use crate::wire::{CommKey, Scope};
 
 impl Plane {
     /// Promises that these processes and this one read and write the same [`Board`], from now on, and that each is known to have failed only
-    /// after it has ended. Does nothing without [`PlaneConfig::fail_stop`](super::PlaneConfig::fail_stop).
+    /// after it has run its last instruction. Does nothing without [`PlaneConfig::fail_stop`](super::PlaneConfig::fail_stop).
     pub fn share_board(&mut self, processes: impl IntoIterator<Item = u32>) {
         if self.config.fail_stop {
             self.sharing = processes.into_iter().filter(|process| *process < self.size).collect();

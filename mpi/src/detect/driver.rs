@@ -8,7 +8,7 @@ use super::seal::{DATAGRAM_MAX, Sealer};
 use super::{Command, KEY, News, Ready, Shared};
 use ironweave_ft::detector::{Detector, Effect, Event, Message, Nanos};
 use ironweave_ft::{How, Source};
-use ironweave_rte::{Directory, Fate, Job, Liveness};
+use ironweave_rte::{Directory, Fate, Job, Lifeline, Liveness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
@@ -69,6 +69,8 @@ pub(super) struct Driver {
     /// How much of the liveness page was read.
     page: usize,
     directory: Directory,
+    /// Held as long as this thread runs.
+    lifeline: Option<Lifeline>,
     questions: Option<Sender<Question>>,
     answers: (Sender<Answer>, Receiver<Answer>),
     /// Since this thread's beginning.
@@ -97,6 +99,7 @@ impl Driver {
             liveness: job.liveness().clone(),
             page: 0,
             directory: job.directory().clone(),
+            lifeline: job.lifeline(),
             questions: None,
             answers: channel(),
             clock: Box::new(move || origin.elapsed().as_nanos() as Nanos),
@@ -112,9 +115,14 @@ impl Driver {
     pub(super) fn run(mut self) {
         // A heartbeat must not wait for the program's slice to end.
         let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
+        let held = self.lifeline.map(Lifeline::hold);
+        if let Some(Err(error)) = &held {
+            tracing::debug!(%error, "this process's end is known when it is over");
+        }
         while self.turn() == Life::On {
             self.wait();
         }
+        drop(held);
         self.shared.desk().over = true;
         self.shared.over.notify_all();
     }
@@ -456,6 +464,7 @@ mod tests {
                 liveness: job.liveness().clone(),
                 page: 0,
                 directory: job.directory().clone(),
+                lifeline: None,
                 questions: Some(questions),
                 answers: channel(),
                 clock: Box::new(move || now.load(Ordering::Relaxed)),

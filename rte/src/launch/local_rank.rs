@@ -8,7 +8,7 @@ use crate::exit::{Ended, Stage};
 use crate::liveness::FailedRank;
 use crate::pmi::server::{Request, Server};
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::os::fd::OwnedFd;
 
 /// How often a rank's PMI socket is read in one turn: more than its buffer holds, so that all a dead
@@ -55,6 +55,16 @@ impl LocalRank {
             unwritten: Vec::new(),
             input_ends: false,
         }
+    }
+
+    /// Its rank in the job.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Its process's number, until that is given back.
+    pub fn pid(&self) -> Option<Pid> {
+        self.process.as_ref().map(Process::pid)
     }
 
     /// Adds what this rank (the host's `index`th) waits for; output only if it may be read.

@@ -14,6 +14,7 @@ use super::pollset::{PollSet, Token};
 use super::spawn::{self, Process, Start, Streams};
 use crate::board;
 use crate::job::{BOARD_VARIABLE, CORES_VARIABLE, LIVENESS_VARIABLE, SINGLE_COPY_VARIABLE};
+use crate::lifeline::Watch;
 use crate::liveness::{FailedRank, How, LivenessWriter};
 use crate::params::sources::MCA_VARIABLE;
 use crate::pmi::server::Server;
@@ -24,6 +25,7 @@ use rustix::thread::CpuSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long ranks have between the polite signal and the last one.
@@ -37,7 +39,9 @@ const DRAIN: Duration = Duration::from_millis(300);
 pub struct Node {
     first_rank: u32,
     ranks: Vec<LocalRank>,
-    page: Option<LivenessWriter>,
+    page: Option<Arc<Mutex<LivenessWriter>>>,
+    /// Of the ranks that have started.
+    watch: Option<Watch>,
     board: Option<OwnedFd>,
     guard: Option<Guard>,
     /// The cores this host's ranks share, and the ones each is bound to if any.
@@ -74,6 +78,7 @@ impl Node {
             first_rank: 0,
             ranks: Vec::new(),
             page: None,
+            watch: None,
             board: None,
             guard: None,
             cores: 0,
@@ -213,11 +218,23 @@ impl Node {
             Ok(()) => (0..spec.count).find_map(|index| self.start_rank(spec, index).err()),
             Err(error) => Some(error),
         };
+        self.watch_lifelines(spec.size);
         let Some((why, code)) = error else { return };
         self.up.push(Up::LaunchFailed { why, code });
         // Those that did not start have ended, for the head to count.
         for index in self.ranks.len() as u32..spec.count {
             self.up.push(Up::Ended { rank: spec.first_rank + index, how: How::Exit(code) });
+        }
+    }
+
+    /// Without it, ends of ranks are known when they are over.
+    fn watch_lifelines(&mut self, size: u32) {
+        let (Some(page), Some(board)) = (&self.page, &self.board) else { return };
+        let Ok(shared) = board::map(board.as_fd(), size) else { return };
+        let ranks = self.ranks.iter().filter_map(|rank| Some((rank.rank(), rank.pid()?)));
+        match Watch::start(shared.lines, ranks, page) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => tracing::debug!(%error, "ends of processes are told by waitpid"),
         }
     }
 
@@ -234,7 +251,7 @@ impl Node {
         raise_descriptor_limit(u64::from(spec.count) * 6 + 64);
         let page = LivenessWriter::new(spec.size)
             .map_err(|error| (format!("host {}: {error}", spec.host), 1))?;
-        self.page = Some(page);
+        self.page = Some(Arc::new(Mutex::new(page)));
         let board = board::make(spec.size);
         self.board = Some(board.map_err(|error| (format!("host {}: {error}", spec.host), 1))?);
         let cores = placement::cores();
@@ -273,6 +290,7 @@ impl Node {
         index: u32,
     ) -> io::Result<(Process, Streams, OwnedFd)> {
         let page = self.page.as_ref().ok_or_else(|| io::Error::other("no liveness page"))?;
+        let page = page.lock().unwrap_or_else(PoisonError::into_inner);
         let board = self.board.as_ref().ok_or_else(|| io::Error::other("no board"))?;
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -312,8 +330,8 @@ impl Node {
     }
 
     fn publish(&mut self, failed: FailedRank) {
-        if let Some(page) = &mut self.page {
-            page.publish(failed);
+        if let Some(page) = &self.page {
+            page.lock().unwrap_or_else(PoisonError::into_inner).publish(failed);
         }
     }
 
@@ -329,6 +347,7 @@ impl Node {
         // Zombies still pin their numbers: nothing but the ranks' own groups is hit.
         self.signal_all(Signal::KILL);
         self.reap_all();
+        self.watch = None;
         self.kill_at = None;
         self.drain = Drain::Until(Instant::now() + DRAIN);
         self.check_drained();

@@ -1,0 +1,291 @@
+//! Lifelines: how the launcher learns of a process's end when that begins, not when it is over.
+//!
+//! Before a process can be waited for, the system takes its memory apart, which takes longer than everything else between a
+//! kill and the news of it. So the detector's thread of each rank holds a word of the board's memory ([`Held`]), and the
+//! system marks it at the beginning of the thread's end. The launcher waits for the words of all ranks.
+//!
+//! A thread that ends without giving its word back ends with its process: by a signal, an exit, or because the process
+//! becomes another program. That the *other* threads of it have stopped, on which agreements by the board depend (`Plane::share_board`),
+//! is seen to before anybody is told: the launcher sends SIGKILL, which from then on stands before each of
+//! them, and then has all cores that run one take notice (`membarrier`): none returns to its program again. What is left of the process is
+//! the system's work.
+//!
+//! The end is told by `waitpid` alone where this cannot work: the kernel has no `futex_waitv` (before 5.16), the rank is
+//! not the process that the launcher started but a child of it, or has no detector (`ft_detector off`).
+
+use crate::liveness::{FailedRank, How, LivenessWriter};
+use ironweave_ffi::robust::{DIED, Held};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::thread::{ClockId, MembarrierCommand, membarrier};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Words that one thread can wait for, its own included.
+const WORDS_MAX: usize = 128;
+
+/// A rank's line of the shared memory. All zero at first.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line {
+    /// The thread that holds it, as the system has it.
+    word: AtomicU32,
+    /// That thread's process.
+    process: AtomicU32,
+}
+
+/// What a rank holds while it belongs to its job.
+#[derive(Clone, Copy, Debug)]
+pub struct Lifeline(&'static Line);
+
+impl Lifeline {
+    /// Has this process take part in the launcher's barriers, which costs nothing while it has one thread, and some milliseconds
+    /// later. `None` where the system does not know them.
+    pub(crate) fn new(line: &'static Line) -> Option<Lifeline> {
+        membarrier(MembarrierCommand::RegisterGlobalExpedited).ok().map(|()| Lifeline(line))
+    }
+
+    /// Holds it until what is returned is dropped, or this thread ends: that is the end of the process to all others.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn hold(self) -> io::Result<Held> {
+        self.0.process.store(std::process::id(), Ordering::Relaxed);
+        let held = Held::hold(&self.0.word)?;
+        // Whoever watches waits for the word as it was.
+        let _ = futex::wake(&self.0.word, futex::Flags::empty(), 1);
+        Ok(held)
+    }
+}
+
+/// A rank whose lifeline is watched.
+#[derive(Debug)]
+struct Watched {
+    rank: u32,
+    /// What the launcher started, and its number.
+    process: OwnedFd,
+    number: u32,
+    line: &'static Line,
+    told: bool,
+}
+
+/// The launcher's threads that watch lifelines, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    stop: Arc<AtomicU32>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Watches the lifelines of these ranks, of which `numbers` are the processes; what ends is told on `page`.
+    ///
+    /// # Errors
+    /// The system's: a process is gone already, no thread is to be had.
+    pub fn start(
+        lines: &'static [Line],
+        ranks: impl Iterator<Item = (u32, rustix::process::Pid)>,
+        page: &Arc<Mutex<LivenessWriter>>,
+    ) -> io::Result<Watch> {
+        let mut all = Vec::new();
+        for (rank, pid) in ranks {
+            let Some(line) = lines.get(rank as usize) else { continue };
+            let process = pidfd_open(pid, PidfdFlags::empty())?;
+            let number = pid.as_raw_nonzero().get().cast_unsigned();
+            all.push(Watched { rank, process, number, line, told: false });
+        }
+        let mut watch = Watch { stop: Arc::default(), threads: Vec::new() };
+        while !all.is_empty() {
+            let mine: Vec<_> = all.drain(..all.len().min(WORDS_MAX - 1)).collect();
+            let (stop, page) = (Arc::clone(&watch.stop), Arc::clone(page));
+            let thread = std::thread::Builder::new().name("iw-lifelines".into());
+            watch.threads.push(thread.spawn(move || run(mine, &stop, &page))?);
+        }
+        Ok(watch)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(1, Ordering::Release);
+        let _ = futex::wake(&self.stop, futex::Flags::empty(), u32::MAX >> 1);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread that watches lifelines panicked");
+            }
+        }
+    }
+}
+
+fn run(mut watched: Vec<Watched>, stop: &AtomicU32, page: &Mutex<LivenessWriter>) {
+    // It runs for a moment after each end, and then others wait for it.
+    let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
+    let mut words = Vec::with_capacity(watched.len() + 1);
+    loop {
+        words.clear();
+        words.push(expect(stop, 0));
+        for one in &mut watched {
+            let value = one.line.word.load(Ordering::Acquire);
+            if value & DIED != 0 && !std::mem::replace(&mut one.told, true) {
+                one.has_ended(page);
+            }
+            words.push(expect(&one.line.word, value));
+        }
+        if stop.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        match futex::waitv(&words, WaitvFlags::empty(), None, ClockId::Monotonic) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(error) => return tracing::debug!(%error, "ends of processes are told by waitpid"),
+        }
+    }
+}
+
+fn expect(word: &AtomicU32, value: u32) -> Wait {
+    let mut wait = Wait::new();
+    wait.val = value.into();
+    wait.uaddr = WaitPtr::new(word.as_ptr().cast());
+    wait.flags = WaitFlags::SIZE_U32;
+    wait
+}
+
+impl Watched {
+    /// Sees to it that the process runs nothing of its program any more, and tells. Otherwise leaves it to `waitpid`.
+    fn has_ended(&self, page: &Mutex<LivenessWriter>) {
+        if self.line.process.load(Ordering::Relaxed) != self.number {
+            return; // a child of the rank's
+        }
+        // Gone altogether, or stopped for good: both are what is wanted.
+        let signalled = pidfd_send_signal(&self.process, Signal::KILL);
+        let stopped = matches!(signalled, Ok(()) | Err(rustix::io::Errno::SRCH));
+        if !stopped || membarrier(MembarrierCommand::GlobalExpedited).is_err() {
+            return;
+        }
+        tracing::debug!(rank = self.rank, "its end has begun");
+        let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
+        page.publish(FailedRank { rank: self.rank, how: How::Ending });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board;
+    use crate::liveness::Liveness;
+    use rustix::process::Pid;
+    use std::os::fd::AsFd;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command};
+    use std::time::Instant;
+
+    /// A host of three ranks, of which the test plays the detectors' threads: each holds the line of a process that sleeps.
+    struct Host {
+        lines: &'static [Line],
+        page: Arc<Mutex<LivenessWriter>>,
+        liveness: Liveness,
+        processes: Vec<Child>,
+    }
+
+    impl Host {
+        fn new() -> Host {
+            let fd = board::make(3).unwrap();
+            let lines = board::map(fd.as_fd(), 3).unwrap().lines;
+            let page = LivenessWriter::new(3).unwrap();
+            let liveness = Liveness::map(page.as_fd(), 3).unwrap();
+            let sleeps = |_| Command::new("sleep").arg("1000").spawn().unwrap();
+            let processes: Vec<_> = (0..3).map(sleeps).collect();
+            for (line, process) in lines.iter().zip(&processes) {
+                line.process.store(process.id(), Ordering::Relaxed);
+            }
+            Host { lines, page: Arc::new(Mutex::new(page)), liveness, processes }
+        }
+
+        fn watch(&self) -> Watch {
+            let ranks = (0..).zip(self.processes.iter().map(Pid::from_child));
+            Watch::start(self.lines, ranks, &self.page).unwrap()
+        }
+
+        /// A thread that holds a line and ends, with or without giving it back.
+        fn hold(&self, rank: usize, end: fn(Held)) {
+            let line = &self.lines[rank];
+            let process = line.process.load(Ordering::Relaxed);
+            let thread = std::thread::spawn(move || {
+                let held = Lifeline(line).hold().unwrap();
+                line.process.store(process, Ordering::Relaxed);
+                end(held);
+            });
+            thread.join().unwrap();
+        }
+
+        fn failed(&self, count: usize) -> Vec<FailedRank> {
+            let since = Instant::now();
+            while self.liveness.version() < count as u64
+                && since.elapsed() < Duration::from_secs(20)
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.liveness.failed_since(&mut 0).collect()
+        }
+    }
+
+    impl Drop for Host {
+        fn drop(&mut self) {
+            for process in &mut self.processes {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+    }
+
+    fn ending(rank: u32) -> FailedRank {
+        FailedRank { rank, how: How::Ending }
+    }
+
+    #[test]
+    fn who_lets_go_of_its_line_by_ending_is_stopped_and_told() {
+        let mut host = Host::new();
+        host.hold(1, std::mem::forget); // before anybody watches
+        let watch = host.watch();
+        assert_eq!(host.failed(1), [ending(1)]);
+        assert_eq!(host.processes[1].wait().unwrap().signal(), Some(9));
+        host.hold(2, std::mem::forget);
+        assert_eq!(host.failed(2), [ending(1), ending(2)]);
+        assert_eq!(host.processes[2].wait().unwrap().signal(), Some(9));
+        drop(watch);
+        assert!(host.processes[0].try_wait().unwrap().is_none(), "the third goes on");
+    }
+
+    #[test]
+    fn who_gives_its_line_back_and_who_is_a_child_of_the_rank_is_left_to_waitpid() {
+        let mut host = Host::new();
+        let watch = host.watch();
+        host.hold(0, drop);
+        host.lines[1].process.store(std::process::id(), Ordering::Relaxed);
+        host.hold(1, std::mem::forget);
+        host.hold(2, std::mem::forget);
+        assert_eq!(
+            host.failed(1),
+            [ending(2)],
+            "and of the others nothing, though they were first"
+        );
+        drop(watch);
+        assert_eq!(host.liveness.version(), 1);
+        for rank in 0..2 {
+            assert!(host.processes[rank].try_wait().unwrap().is_none(), "rank {rank} lives");
+        }
+    }
+
+    #[test]
+    fn a_page_tells_once() {
+        let host = Host::new();
+        let watch = host.watch();
+        host.hold(1, std::mem::forget);
+        host.failed(1);
+        host.page.lock().unwrap().publish(FailedRank { rank: 1, how: How::Signal(9) });
+        drop(watch);
+        assert_eq!(host.failed(1), [ending(1)]);
+    }
+}
