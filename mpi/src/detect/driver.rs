@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::time::{Duration, Instant};
 
 /// Datagrams kept for a process whose address is being looked up.
@@ -112,13 +112,15 @@ impl Driver {
         Ok(driver)
     }
 
-    pub(super) fn run(mut self) {
+    /// Until it is told to end. Says when it holds its lifeline, or cannot.
+    pub(super) fn run(mut self, holds: &SyncSender<()>) {
         // A heartbeat must not wait for the program's slice to end.
         let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
         let held = self.lifeline.map(Lifeline::hold);
         if let Some(Err(error)) = &held {
             tracing::debug!(%error, "this process's end is known when it is over");
         }
+        let _ = holds.send(());
         while self.turn() == Life::On {
             self.wait();
         }

@@ -19,6 +19,7 @@ use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -157,10 +158,13 @@ impl Detect {
             woken,
         });
         let driver = driver::Driver::new(ready, job, Arc::clone(&shared)).map_err(system)?;
+        let (holds, held) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name(ironweave_rte::starved::DETECTOR_THREAD.into())
-            .spawn(move || driver.run())
+            .spawn(move || driver.run(&holds))
             .map_err(system)?;
+        // Whoever ends from here on is known to.
+        let _ = held.recv();
         self.running = Some(Running { shared, thread: Some(thread), patience });
         Ok(())
     }
