@@ -332,11 +332,21 @@ fn a_receiver_that_is_not_ready_is_told() {
         let pair = QueuePair::new(&device, Kind::Reliable, &queue, &queue, None, (4, 4), 1, 64)
             .expect("a queue pair");
         pair.prepare(1, 0).expect("the port");
-        let index = (0..16)
-            .find(|&index| device.gid(1, index).is_ok_and(|gid| gid[10..12] == [0xff, 0xff]))
-            .unwrap_or(0);
-        let gid = device.gid(1, index).expect("a GID");
         let lid = device.port(1).expect("a port").lid;
+        // Both ends by the same protocol: the kernel finds no way from one to the other.
+        let end = Instant::now() + WATCHDOG;
+        let is_ip4 = |index: &u32| device.gid(1, *index).is_ok_and(|gid| gid[10..12] == [0xff; 2]);
+        let index = loop {
+            match (0..16).find(is_ip4) {
+                Some(index) => break index,
+                None if lid != 0 => break 0,
+                None => {
+                    assert!(Instant::now() < end, "{} has no GID of IPv4", fabric.device(host, 0))
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let gid = device.gid(1, index).expect("a GID");
         (device, queue, pair, index as u8, gid, lid)
     };
     let ends = [open(0), open(1)];
@@ -351,7 +361,8 @@ fn a_receiver_that_is_not_ready_is_told() {
             service_level: 0,
             traffic_class: 0,
         };
-        ours.2.connect(&path, theirs.2.number(), (5, 5), 3, 1, timers).expect("a way there");
+        let connected = ours.2.connect(&path, theirs.2.number(), (5, 5), 3, 1, timers);
+        connected.unwrap_or_else(|error| panic!("from {:?} by {path:?}: {error}", ours.4));
     }
     post_inline(&ends[0].2, b"to nobody");
     let end = Instant::now() + WATCHDOG;
