@@ -176,9 +176,10 @@ mod tests {
     use crate::board;
     use crate::liveness::Liveness;
     use rustix::process::Pid;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
+    use std::sync::atomic::AtomicU64;
     use std::time::Instant;
 
     /// A host of three ranks, of which the test plays the detectors' threads: each holds the line of a process that sleeps.
@@ -209,15 +210,18 @@ mod tests {
         }
 
         /// A thread that holds a line and ends, with or without giving it back.
-        fn hold(&self, rank: usize, end: fn(Held)) {
+        fn holder(&self, rank: usize, end: fn(Held)) -> JoinHandle<()> {
             let line = &self.lines[rank];
             let process = line.process.load(Ordering::Relaxed);
-            let thread = std::thread::spawn(move || {
+            std::thread::spawn(move || {
                 let held = Lifeline(line).hold().unwrap();
                 line.process.store(process, Ordering::Relaxed);
                 end(held);
-            });
-            thread.join().unwrap();
+            })
+        }
+
+        fn hold(&self, rank: usize, end: fn(Held)) {
+            self.holder(rank, end).join().unwrap();
         }
 
         fn failed(&self, count: usize) -> Vec<FailedRank> {
@@ -287,5 +291,67 @@ mod tests {
         host.page.lock().unwrap().publish(FailedRank { rank: 1, how: How::Signal(9) });
         drop(watch);
         assert_eq!(host.failed(1), [ending(1)]);
+    }
+
+    /// The number of the descriptor of the board whose words the child counts in.
+    const COUNTS: &str = "IW_TEST_COUNTS";
+
+    #[test]
+    #[ignore = "started by nothing_of_the_program_runs_when_its_end_is_told"]
+    fn counts() {
+        let number = std::env::var(COUNTS).unwrap().parse().unwrap();
+        let fd = ironweave_ffi::fd::inherited(number).unwrap();
+        let shared = board::map(fd.as_fd(), 1).unwrap();
+        let _lifeline = Lifeline::new(&shared.lines[0]).expect("barriers");
+        let board = shared.board;
+        let count = |word: &AtomicU64| -> ! {
+            loop {
+                word.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        std::thread::spawn(move || count(&board[0]));
+        count(&board[8]);
+    }
+
+    #[test]
+    fn nothing_of_the_program_runs_when_its_end_is_told() {
+        for _ in 0..10 {
+            let fd = board::make(1).unwrap();
+            let shared = board::map(fd.as_fd(), 1).unwrap();
+            rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::empty()).unwrap();
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args(["--ignored", "--exact", "lifeline::tests::counts"])
+                .env(COUNTS, fd.as_raw_fd().to_string())
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            let page = LivenessWriter::new(1).unwrap();
+            let liveness = Liveness::map(page.as_fd(), 1).unwrap();
+            let host = Host {
+                lines: shared.lines,
+                page: Arc::new(Mutex::new(page)),
+                liveness,
+                processes: vec![child],
+            };
+            let line = &shared.lines[0];
+            line.process.store(host.processes[0].id(), Ordering::Relaxed);
+            let counted = || [0, 8].map(|at| shared.board[at].load(Ordering::Relaxed));
+            let since = Instant::now();
+            while counted().contains(&0) {
+                assert!(since.elapsed() < Duration::from_secs(20), "the child does not count");
+                std::thread::yield_now();
+            }
+            let watch = host.watch();
+            let holder = host.holder(0, std::mem::forget);
+            while host.liveness.version() == 0 {
+                assert!(since.elapsed() < Duration::from_secs(20), "nothing is told");
+                std::hint::spin_loop();
+            }
+            let told = counted();
+            holder.join().unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!(counted(), told, "it goes on");
+            drop(watch);
+        }
     }
 }
