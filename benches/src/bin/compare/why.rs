@@ -79,7 +79,7 @@ const FOUND: &[(&str, &str)] = &[
     ),
     (
         "abi_iallreduce_8B",
-        "0.68 in another run of the day (0.42 beside 0.62 us), and alone 0.33 to 0.35 us in 12 runs: what takes a microsecond beside a computation in some hours was not found. Two settings of Open MPI that are one for 8 bytes differ by 40 % in the run of 1.58",
+        "0.68 and 0.97 in two other runs of the day (0.42 beside 0.62 us, 1.19 beside 1.23). Beside 20 us of computation it takes 0.4 us to start and 0.45 to wait (eight runs, in the hour of the 1.58), without one 0.34 for both: after the pause it runs cold; 0.15 to 0.28 us more are the computation's own, without any MPI. Others have that too (Open MPI over UCX 0.62 and 1.35 us in two hours); why more in some hours, and why less in Open MPI's sm, was not found: its two settings, one for 8 bytes, had 0.66 and 0.93",
     ),
     (
         "abi_iallreduce_64KiB",
