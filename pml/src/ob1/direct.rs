@@ -64,8 +64,9 @@ impl<B: Btl> Ob1<B> {
             return None;
         }
         let seq = member.expected;
-        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
-        let expected = Match::new(kinds::MATCH, envelope);
+        // By value to whoever asks: see `send_inline`.
+        let expected =
+            Match::new(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
         let mut received = 0;
         let peer = member.peer;
         let peers = &mut self.engine.peers;
@@ -76,8 +77,6 @@ impl<B: Btl> Ob1<B> {
                 received = payload.len();
                 return true;
             }
-            // A header of its own: see `send_inline`.
-            let expected = Match::new(kinds::MATCH, envelope);
             let Some(seen) = take_numbered(peers, peer, expected, header, payload, into) else {
                 return false;
             };
