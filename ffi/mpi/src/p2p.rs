@@ -456,7 +456,7 @@ unsafe fn irecv_now(
     let Plain { there, into, source, tag } = plain;
     let posted = process::quickly(|inside| {
         let id = inside.engine.pml.recv_exact(there.p2p, into, source, tag)?;
-        Some(inside.requests.insert(comm, Request::Message(id)))
+        Some(inside.requests.insert_message(comm, id))
     });
     let Some(Some(posted)) = posted else { return false };
     // SAFETY: this function's contract.

@@ -151,6 +151,24 @@ impl Requests {
         MPI_Request(generation << 32 | (handle::FIRST + index) as usize)
     }
 
+    /// As [`insert`](Requests::insert), for a message: built in its place. Moved there it was read back in other pieces than it had
+    /// been written in, which waits until the stores before it are in the cache: a tenth of the time of a receiver of short messages.
+    #[inline(always)]
+    pub fn insert_message(&mut self, comm: MPI_Comm, id: ReqId) -> MPI_Request {
+        if let Some(&index) = self.free.last()
+            && let slot = &mut self.slots[index as usize]
+            && let vacant @ None = &mut slot.request
+        {
+            *vacant = Some(Request::Message(id));
+            slot.comm = comm;
+            self.free.truncate(self.free.len() - 1);
+            return MPI_Request(
+                (slot.generation as usize) << 32 | (handle::FIRST + index) as usize,
+            );
+        }
+        self.insert(comm, Request::Message(id))
+    }
+
     #[cold]
     #[inline(never)]
     fn add(&mut self, comm: MPI_Comm, request: Request) -> u32 {
