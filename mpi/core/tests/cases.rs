@@ -4,39 +4,56 @@
 #![allow(unsafe_code)] // lends a buffer that it owns to a collective
 
 use ironweave_btl::memory::{OwnedBuffer, SendRegion};
-use ironweave_btl::{Address, Peer};
+use ironweave_btl::{Address, Btl, Counters, Peer};
 use ironweave_btl_sim::{RailModel, SimBtl, SimFault, SimNet};
 use ironweave_coll::{Call, Memory, Root};
 use ironweave_core::{Attributes, CommHandle, Config, Core, CoreError, Group, Output, TaskId};
-use ironweave_ft::PlaneConfig;
+use ironweave_ft::{Board, PlaneConfig};
 use ironweave_pml::ob1::{Config as PmlConfig, Ob1};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Some processes on one simulated network.
 struct Cluster {
     net: SimNet,
     cores: Vec<Option<Core<SimBtl>>>,
     addresses: Vec<Vec<Address>>,
+    counters: Vec<Arc<Counters>>,
+    /// They are on one host and share a board.
+    board: bool,
 }
 
 type Outcome = Result<Output, CoreError>;
 
 impl Cluster {
     fn new(size: u32, seed: u64) -> Self {
+        Self::with(size, seed, None)
+    }
+
+    /// All on one host, with a board.
+    fn on_a_host(size: u32, seed: u64) -> Self {
+        let words = (0..Board::words(size, 2)).map(|_| AtomicU64::new(0));
+        // A core keeps them as long as its process runs.
+        Self::with(size, seed, Some(words.collect::<Vec<_>>().leak()))
+    }
+
+    fn with(size: u32, seed: u64, board: Option<&'static [AtomicU64]>) -> Self {
         let net = SimNet::new(seed);
-        let mut addresses = Vec::new();
+        let (mut addresses, mut counters) = (Vec::new(), Vec::new());
+        let hosts: Option<Arc<[u32]>> = board.map(|_| vec![0; size as usize].into());
         let cores = (0..size).map(|me| {
             let mut pml = Ob1::new(PmlConfig::new(Peer(me)));
-            pml.add_btl(net.open(Peer(me), &RailModel::tcp()));
+            let rail = net.open(Peer(me), &RailModel::tcp());
+            counters.push(rail.counters());
+            pml.add_btl(rail);
             addresses.push(pml.addresses());
-            let plane = PlaneConfig::default();
-            let collectives = Arc::default();
-            let config =
-                Config { me: Peer(me), size, collectives, plane, board: None, hosts: None };
+            let plane = PlaneConfig { fail_stop: board.is_some(), ..PlaneConfig::default() };
+            let (collectives, hosts) = (Arc::default(), hosts.clone());
+            let config = Config { me: Peer(me), size, collectives, plane, board, hosts };
             Some(Core::new(pml, config, 0).expect("a new engine"))
         });
         let cores = cores.collect();
-        Cluster { net, cores, addresses }
+        Cluster { net, cores, addresses, counters, board: board.is_some() }
     }
 
     fn now(&self) -> u64 {
@@ -68,6 +85,9 @@ impl Cluster {
             let Some(core) = self.cores[me as usize].as_mut() else { continue };
             let mut moved = false;
             for _ in 0..100 {
+                if core.is_called() {
+                    core.hear(now);
+                }
                 let mut round = core.progress(|| now);
                 for peer in core.take_wanted().collect::<Vec<_>>() {
                     let addresses = &self.addresses[peer.index()];
@@ -79,7 +99,9 @@ impl Cluster {
                     break;
                 }
             }
-            let soon = moved.then_some(now + 300);
+            // Nothing tells of what is posted on the board but looks.
+            let looks = (self.board && core.is_restless()).then_some(now + 5_000);
+            let soon = moved.then_some(now + 300).or(looks);
             let deadline = core.next_deadline().filter(|&at| at < now + 1_000_000_000);
             if let Some(at) = soon.into_iter().chain(deadline).min() {
                 self.net.wake_at(Peer(me), at.max(now + 1));
@@ -190,6 +212,72 @@ fn a_revoke_at_any_moment_of_a_creation_ends_it_everywhere_or_nowhere() {
     }
     println!("{made} made, {ended} ended");
     assert!(made > 10 && ended > 10);
+}
+
+/// The board has eight places for what a process revokes until the others have heard it; what follows goes by messages. All hear what one
+/// hears, also when the teller dies meanwhile.
+#[test]
+fn what_finds_no_place_on_the_board_is_told_by_messages() {
+    let mut lost = 0;
+    for turns in 0..24 {
+        let dies = turns > 0;
+        let mut cluster = Cluster::on_a_host(3, 1);
+        let mut comms: Vec<Vec<CommHandle>> = Vec::new();
+        for _ in 0..12 {
+            let dups = cluster.all(|core, me, now| {
+                (me, core.idup(core.world(), none(), None, now).expect("world is there"))
+            });
+            cluster.settle();
+            comms.push(cluster.outcomes(&dups).iter().map(comm_of).collect());
+        }
+        let sent = |cluster: &Cluster| cluster.counters[0].frames_sent.get();
+        let before = sent(&cluster);
+        // The others compute meanwhile.
+        for (nth, comm) in comms.iter().enumerate() {
+            let now = cluster.now();
+            cluster.core(0).revoke(comm[0], now).expect("in use");
+            assert_eq!(sent(&cluster) > before, nth >= 8, "revocation {nth}");
+        }
+        for me in [1, 2] {
+            let unknown = comms
+                .iter()
+                .all(|comm| cluster.core(me).is_revoked(comm[me as usize]) == Ok(false));
+            assert!(unknown, "process {me} has not looked");
+        }
+        if dies {
+            cluster.turns(turns);
+            cluster.kill(0);
+        }
+        cluster.settle();
+        for (nth, comm) in comms.iter().enumerate() {
+            let revoked = cluster.all(|core, me, _| core.is_revoked(comm[me as usize]));
+            // What was on its way when its teller died may have been lost: then nobody heard.
+            lost += usize::from(revoked.iter().all(|revoked| *revoked == Ok(false)));
+            let all = revoked.iter().all(|other| other == &revoked[0]);
+            assert!(all && (revoked[0] == Ok(true) || dies && nth >= 8), "{nth}: {revoked:?}");
+        }
+        // There are places again.
+        let dups: Vec<_> = cluster.all(|core, me, now| {
+            let parent = core.world();
+            if dies {
+                (me, core.ishrink(parent, now).expect("there"))
+            } else {
+                (me, core.idup(parent, none(), None, now).expect("there"))
+            }
+        });
+        cluster.settle();
+        let living = cluster.living();
+        let last: Vec<CommHandle> = cluster.outcomes(&dups).iter().map(comm_of).collect();
+        let (teller, before) = (living[0], cluster.counters[living[0] as usize].frames_sent.get());
+        let now = cluster.now();
+        cluster.core(teller).revoke(last[0], now).expect("in use");
+        assert_eq!(cluster.counters[teller as usize].frames_sent.get(), before, "by the board");
+        cluster.settle();
+        for (&me, &comm) in living.iter().zip(&last) {
+            assert_eq!(cluster.core(me).is_revoked(comm), Ok(true));
+        }
+    }
+    assert!(lost > 0 && lost < 23 * 4, "deaths before, in and after the telling: {lost}");
 }
 
 #[test]
