@@ -89,6 +89,8 @@ macro_rules! algorithms {
 algorithms! {
     /// How a barrier is done.
     barrier: Barrier {
+        /// Everybody tells everybody at once.
+        Linear = "linear",
         /// Everybody tells those 1, 2, 4, … ranks on: log₂ n rounds.
         Dissemination = "dissemination",
         /// Up a binomial tree and down again: 2 (n − 1) messages in all.
@@ -122,6 +124,8 @@ algorithms! {
     }
     /// How values are reduced for everybody.
     allreduce: Allreduce {
+        /// Everybody sends everybody its vector at once, and combines them all.
+        Linear = "linear",
         /// Whole vectors between partners at doubling distances: log₂ n rounds.
         RecursiveDoubling = "recursive_doubling",
         /// Each process reduces a part, then all are collected (Rabenseifner): 2 log₂ n rounds.
@@ -221,10 +225,11 @@ impl Facts {
 impl Config {
     pub(crate) fn barrier(&self, facts: Facts) -> Barrier {
         let can = |algorithm: &Barrier| *algorithm != Barrier::Node || facts.hosts;
-        self.barrier.filter(can).unwrap_or(if facts.hosts {
-            Barrier::Node
-        } else {
-            Barrier::Dissemination
+        self.barrier.filter(can).unwrap_or(match facts.size {
+            _ if facts.hosts => Barrier::Node,
+            // One round instead of two: where ranks share cores, one switch between them instead of two.
+            3..=4 => Barrier::Linear,
+            _ => Barrier::Dissemination,
         })
     }
 
@@ -259,6 +264,7 @@ impl Config {
         };
         self.allreduce.filter(can).unwrap_or(match facts.len {
             _ if facts.by_host() => Allreduce::Node,
+            len if len <= 256 && (3..=4).contains(&facts.size) => Allreduce::Linear,
             len if len <= 4 << 10 || facts.count() < facts.size as usize => {
                 Allreduce::RecursiveDoubling
             }
@@ -348,7 +354,7 @@ mod tests {
         let facts =
             Facts { size: 4, len: 8, extent: 8, commutative: false, hosts: false, in_order: false };
         let config = Config { allreduce: Some(Allreduce::Ring), ..Config::default() };
-        assert_eq!(config.allreduce(facts), Allreduce::RecursiveDoubling);
+        assert_eq!(config.allreduce(facts), Allreduce::Linear);
         let facts = Facts { commutative: true, ..facts };
         assert_eq!(config.allreduce(facts), Allreduce::Ring);
     }

@@ -14,6 +14,7 @@ pub(crate) fn allreduce(b: &mut Builder, team: &Team<'_>, input: Span, out: Span
         return b.copy(input, out);
     }
     match team.config.allreduce(team.facts(b, input.len())) {
+        Allreduce::Linear => linear(b, g, input, out),
         Allreduce::RecursiveDoubling => recursive_doubling(b, g, input, out),
         Allreduce::Rabenseifner => rabenseifner(b, g, input, out),
         Allreduce::Ring => ring(b, g, input, out),
@@ -24,6 +25,33 @@ pub(crate) fn allreduce(b: &mut Builder, team: &Team<'_>, input: Span, out: Span
             bcast(b, team, 0, out);
         }
         Allreduce::Node => node(b, team, input, out),
+    }
+}
+
+/// Everybody gets all vectors in one round, and combines them from the last rank's to the first's: the same steps everywhere, so the same bits.
+fn linear(b: &mut Builder, g: &Group<'_>, input: Span, out: Span) {
+    let (last, in_place) = (g.size - 1, input == out);
+    let mut vectors: Vec<Span> = (0..g.size)
+        .map(|rank| match rank {
+            _ if rank == g.me => input,
+            _ if rank == last && !in_place => out,
+            _ => b.scratch(input.len()),
+        })
+        .collect();
+    for distance in 1..g.size {
+        let (to, from) = (g.after(g.me, distance), g.before(g.me, distance));
+        b.send(g.at(to), input);
+        b.recv(g.at(from), vectors[from as usize]);
+    }
+    b.wait();
+    if in_place && g.me != last {
+        let own = b.scratch(input.len());
+        b.copy(input, own);
+        vectors[g.me as usize] = own;
+    }
+    b.copy(vectors[last as usize], out);
+    for vector in vectors[..last as usize].iter().rev() {
+        b.reduce(*vector, out);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::choose::Barrier;
 /// A barrier of the team.
 pub(crate) fn barrier(b: &mut Builder, team: &Team<'_>) {
     match team.config.barrier(team.facts(b, 0)) {
+        Barrier::Linear => linear(b, &team.group),
         Barrier::Dissemination => dissemination(b, &team.group),
         Barrier::Tree => {
             gather_up(b, &team.group, 0);
@@ -14,6 +15,15 @@ pub(crate) fn barrier(b: &mut Builder, team: &Team<'_>) {
         }
         Barrier::Node => node(b, team),
     }
+}
+
+/// Everybody tells everybody: one round.
+fn linear(b: &mut Builder, g: &Group<'_>) {
+    for distance in 1..g.size {
+        b.notify(g.at(g.after(g.me, distance)));
+        b.await_from(g.at(g.before(g.me, distance)));
+    }
+    b.wait();
 }
 
 /// In round k everybody tells the member 2^k places on: after ⌈log₂ n⌉ rounds each has heard, indirectly, of all.
