@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Packages with tests of devices.
 const PACKAGES: &[&str] =
     &["ironweave-hwtests", "ironweave-btl-verbs", "ironweave-btl-uct", "ironweave-btl-ofi"];
+/// What our launchers tell libfabric, and so tests that have none (`rte/src/launch/node.rs`).
+const SHARED_RECEIVES: &str = "FI_OFI_RXM_USE_SRX";
 /// Tests that the quick set leaves out: each takes more than some fifteen seconds on emulated devices.
 const LONG: &[&str] = &[
     "a_job_recovers_over_wires_that_lose",
@@ -148,6 +150,12 @@ fn main() -> ExitCode {
             run(if apart { "" } else { "together" }, binary, &format!("{filter}{skips}"))
         })
         .collect();
+    if arguments.long {
+        // Where receives are not shared, endpoints stay open until the process ends; in a process of its own, for it holds all of them.
+        let devices = binaries.iter().filter(|path| file(path).starts_with("devices-"));
+        let how = format!("{} env {SHARED_RECEIVES}=0", if arguments.vm { "together" } else { "" });
+        pieces.extend(devices.map(|path| run(&how, path, "verbs_rxm::shows_a_crash --exact")));
+    }
     let named = |name: &'static str| {
         let is = |path: &&PathBuf| file(path).starts_with(name);
         binaries.iter().find(is).filter(|_| arguments.vm)
@@ -195,6 +203,7 @@ fn main() -> ExitCode {
             let mut task = Task::new(command);
             task.limit = Duration::from_secs(arguments.limit);
             task.environment.push((PROGRAMS.into(), programs.display().to_string()));
+            task.environment.push((SHARED_RECEIVES.into(), "1".into()));
             let machine = Machine::prepare();
             match machine.and_then(|machine| in_machines(&heard, |heard| machine.run(&task, heard)))
             {
@@ -328,6 +337,7 @@ fn here(
         .args(&command[1..])
         .env(PROGRAMS, programs)
         .env(HOSTS, arguments.devices.join(","))
+        .env(SHARED_RECEIVES, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
