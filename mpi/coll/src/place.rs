@@ -28,20 +28,22 @@ pub struct Place {
     /// The size of the remote group of an inter-communicator.
     remote: Option<u32>,
     hosts: Option<Arc<Hosts>>,
+    /// All are on one host, as far as that is known.
+    together: bool,
 }
 
 impl Place {
     /// In an intra-communicator.
     #[must_use]
     pub const fn intra(rank: u32, size: u32) -> Self {
-        Place { rank, size, remote: None, hosts: None }
+        Place { rank, size, remote: None, hosts: None, together: false }
     }
 
     /// In an inter-communicator: rank and size of the own group, and the size of the remote one. Which group is the *first*
     /// does not matter.
     #[must_use]
     pub const fn inter(rank: u32, size: u32, remote: u32) -> Self {
-        Place { rank, size, remote: Some(remote), hosts: None }
+        Place { rank, size, remote: Some(remote), hosts: None, together: false }
     }
 
     /// Says which processes share a host: one colour for each rank, equal where the host is; the same list at each
@@ -53,7 +55,7 @@ impl Place {
         if colours.len() != self.size as usize {
             return Err(CollError::WrongCount { expected: self.size as usize, got: colours.len() });
         }
-        self.hosts = None;
+        (self.hosts, self.together) = (None, false);
         if self.remote.is_some() {
             return Ok(self);
         }
@@ -68,6 +70,7 @@ impl Place {
                 })
             })
             .collect();
+        self.together = leaders.len() == 1;
         // On one host, or with one process on each, there is nothing to gain.
         if leaders.len() > 1 && leaders.len() < of.len() {
             let host = of[self.rank as usize];
@@ -102,6 +105,11 @@ impl Place {
     pub(crate) fn hosts(&self) -> Option<&Hosts> {
         self.hosts.as_deref()
     }
+
+    /// Whether all members are on one host.
+    pub(crate) const fn is_together(&self) -> bool {
+        self.together
+    }
 }
 
 #[cfg(test)]
@@ -120,8 +128,10 @@ mod tests {
 
     #[test]
     fn one_host_is_none() {
-        assert!(Place::intra(0, 3).with_hosts(&[5; 3]).expect("right").hosts().is_none());
-        assert!(Place::intra(0, 3).with_hosts(&[5, 6, 7]).expect("right").hosts().is_none());
+        let place = Place::intra(0, 3).with_hosts(&[5; 3]).expect("right");
+        assert!(place.hosts().is_none() && place.is_together());
+        let place = Place::intra(0, 3).with_hosts(&[5, 6, 7]).expect("right");
+        assert!(place.hosts().is_none() && !place.is_together());
         assert!(Place::intra(0, 3).with_hosts(&[5]).is_err());
     }
 }

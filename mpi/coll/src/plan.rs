@@ -133,7 +133,8 @@ impl<'a> Planner<'a> {
             Some(_) => Group::local(rank, size),
             None => Group::all(rank, size),
         };
-        Team { group, hosts: self.place.hosts(), config: self.config }
+        let (hosts, together) = (self.place.hosts(), self.place.is_together());
+        Team { group, hosts, together, config: self.config }
     }
 
     /// How many blocks a process has, or gets.

@@ -38,6 +38,8 @@ pub(crate) struct Team<'a> {
     pub group: Group<'a>,
     /// Which of them share a host, when that is of use; then the group is all ranks.
     pub hosts: Option<&'a Hosts>,
+    /// All of them are known to share one.
+    pub together: bool,
     /// What was set.
     pub config: &'a Config,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Team<'a> {
 impl<'a> Team<'a> {
     /// Some processes without regard to hosts.
     pub const fn flat(group: Group<'a>, config: &'a Config) -> Self {
-        Team { group, hosts: None, config }
+        Team { group, hosts: None, together: false, config }
     }
 
     /// What the table looks at for `len` bytes.
@@ -56,6 +58,7 @@ impl<'a> Team<'a> {
             extent: b.extent(),
             commutative: b.commutative,
             hosts: self.hosts.is_some(),
+            together: self.together,
             in_order: self.hosts.is_some_and(|hosts| hosts.in_order),
         }
     }
