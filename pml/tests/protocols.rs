@@ -36,6 +36,7 @@ fn rails() -> Vec<(&'static str, Vec<Profile>)> {
         ("get", vec![Profile::get()]),
         ("put", vec![Profile::put()]),
         ("get refused", vec![refusing]),
+        ("get at the sender alone", vec![Profile { unlike: true, ..Profile::get() }]),
         ("put refused", vec![refusing_put]),
         ("two rails", vec![Profile::copied(), Profile::zcopy()]),
         ("four rails", vec![Profile::zcopy(); 4]),

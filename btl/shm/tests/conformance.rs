@@ -101,3 +101,31 @@ mod rare_choices {
 
     ironweave_btl_conformance::suite!(Rare);
 }
+
+/// Every process tries by itself which way is faster where its launcher did not, and two may find differently.
+mod unlike_choices {
+    use super::*;
+
+    struct Unlike;
+
+    impl Harness for Unlike {
+        type Btl = Shm;
+        type World = ();
+        const PLACE: Place = Place::Processes;
+
+        fn world(_: &Site) {}
+
+        fn open((): &(), site: &Site) -> Result<Shm, String> {
+            let alone = site.me == Peer(0);
+            let single_copy = if alone { SingleCopy::Cma } else { SingleCopy::None };
+            let config = ShmConfig { single_copy, ..config(site) };
+            Shm::open(config).map_err(|error| error.to_string())
+        }
+
+        fn inject(site: &Site, address: &Address, round: u64) -> Injected {
+            inject(site, address, round)
+        }
+    }
+
+    ironweave_btl_conformance::suite!(Unlike);
+}

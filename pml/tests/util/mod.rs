@@ -29,6 +29,8 @@ pub struct Profile {
     pub fragment: usize,
     pub put: bool,
     pub get: bool,
+    /// Only process 0 has `get`, as where each tried by itself which way is faster.
+    pub unlike: bool,
     pub landing: bool,
     /// Frames that may wait in one direction.
     pub room: usize,
@@ -51,6 +53,7 @@ impl Profile {
             fragment: 4096,
             put: false,
             get: false,
+            unlike: false,
             landing: false,
             room: 16,
             exclusivity: 100,
@@ -207,7 +210,7 @@ impl MemBtl {
             eager_limit: profile.eager_limit,
             fragment: profile.fragment,
             put: profile.put,
-            get: profile.get,
+            get: profile.get && (me == Peer(0) || !profile.unlike),
             ordered: true,
             lossless: profile.lossless,
             latency_ns: 100 + u32::from(rail),
