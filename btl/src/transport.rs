@@ -28,6 +28,20 @@ pub enum Armed {
     PollOnly,
 }
 
+/// The longest payload of [`Btl::send_tiny`], in bytes.
+pub const TINY_MAX: usize = 32;
+
+/// The answer of [`Btl::take_tiny`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Tiny {
+    /// The frame is taken; its payload had so many bytes.
+    Taken(usize),
+    /// Nothing was done: nothing is here, or not that, or it has to be taken the general way.
+    Left,
+    /// Nothing was done: the transport has no such short cut.
+    Unable,
+}
+
 /// One opened device. See the crate's documentation for the terms.
 ///
 /// # Who calls what
@@ -150,6 +164,23 @@ pub trait Btl {
     {
         let _ = (peer, turns, take);
         false
+    }
+
+    /// Sends a frame whose header has these sixteen bytes, if nothing is in its way, its payload is at most [`TINY_MAX`] bytes long, and
+    /// a few stores are all it takes; whether it is out. If not, nothing was done: [`send_short`](Btl::send_short) tells why, or
+    /// sends it. A short cut that a transport need not have.
+    #[inline(always)]
+    fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
+        let _ = (peer, header, payload);
+        false
+    }
+
+    /// Takes the next frame of `peer` if it is there, in one piece, within `turns` looks, its header is these sixteen bytes, and its payload
+    /// fits into `into`, which then has it. As [`take_next`](Btl::take_next), and as far as nobody has to be asked.
+    #[inline(always)]
+    fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+        let _ = (peer, turns, header, into);
+        Tiny::Unable
     }
 
     /// Whether nothing of `peer` is here: [`take_next`](Btl::take_next) would show, and [`progress`](Btl::progress) report, nothing of

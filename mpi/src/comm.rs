@@ -119,6 +119,9 @@ impl<T: Threading> Comm<T> {
     fn send_inline(&self, bytes: &[u8], dest: u32, tag: i32) -> Result<bool> {
         self.handle.with(|engine| {
             engine.listen();
+            if engine.pml.send_tiny(self.id, bytes, dest, tag) {
+                return Ok(true);
+            }
             engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag))
         })
     }

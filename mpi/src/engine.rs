@@ -157,6 +157,7 @@ impl Engine {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn hear(&mut self) {
         self.unheard = 0;

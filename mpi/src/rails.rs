@@ -2,7 +2,7 @@
 
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Counters, Descriptor, EndpointState, Fault, Loopback, Peer, Refused,
-    RemoteKey, Residue, RmaDescriptor, Sink,
+    RemoteKey, Residue, RmaDescriptor, Sink, Tiny,
     memory::{RecvRegion, SendRegion},
 };
 use ironweave_btl_ofi::Ofi;
@@ -111,6 +111,16 @@ macro_rules! one_of {
                 F: FnOnce(&[u8], &[u8]) -> bool,
             {
                 match self { $($name::$variant(btl) => btl.take_next(peer, turns, take),)* }
+            }
+
+            #[inline(always)]
+            fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
+                match self { $($name::$variant(btl) => btl.send_tiny(peer, header, payload),)* }
+            }
+
+            #[inline(always)]
+            fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+                match self { $($name::$variant(btl) => btl.take_tiny(peer, turns, header, into),)* }
             }
 
             #[inline]

@@ -241,6 +241,9 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         let (id, bytes) = (self.comm.id(), data.as_bytes());
         let inline = self.comm.handle().with(|engine| {
             engine.listen();
+            if engine.pml.send_tiny(id, bytes, dest, tag) {
+                return Ok(true);
+            }
             engine.resolving(|pml| pml.send_inline(id, bytes, dest, tag))
         })?;
         if inline {

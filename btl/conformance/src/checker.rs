@@ -191,6 +191,14 @@ impl Checker {
         Label { from: me, to: peer, life: log.closed, number: log.sent, len: len as u64 }
     }
 
+    /// The label of the next frame from `peer`, if that has `len` bytes and its sender is in the life that it was in.
+    pub(crate) fn next_from(&mut self, peer: u32, len: usize) -> Label {
+        let me = self.me;
+        let log = self.log(peer);
+        let life = log.their_life.map_or(0, |(life, _)| life);
+        Label { from: peer, to: me, life, number: log.next, len: len as u64 }
+    }
+
     pub(crate) fn count_sent(&mut self, peer: u32) {
         let log = self.log(peer);
         log.sent += 1;

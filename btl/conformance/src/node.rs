@@ -9,7 +9,7 @@ use crate::pattern;
 use crate::{Harness, Injected, Site};
 use ironweave_btl::{
     Btl, Caps, Descriptor, EndpointState, Header, Peer, Refused, RemoteKey, Residue, RmaDescriptor,
-    RmaKind,
+    RmaKind, Sink, TINY_MAX, Tiny,
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::collections::VecDeque;
@@ -102,12 +102,56 @@ impl<H: Harness> Node<H> {
             return false;
         }
         let mut busy = self.pump();
+        if self.rng.random_range(0..4) == 0 {
+            busy |= self.take_tiny();
+        }
         busy |= self.progress();
         if self.leaving && self.jobs.is_empty() && self.btl().unflushed() == 0 {
             // What is out now will not come back: its frames were flushed, or its peer is gone.
             self.btl().depart();
             self.drop_transport();
             busy = true;
+        }
+        busy
+    }
+
+    /// Takes frames by the short cut: where the next one of a peer has the brief header, some length will do.
+    fn take_tiny(&mut self) -> bool {
+        let peers: Vec<u32> = self.check.peers.keys().copied().collect();
+        let Some(&peer) = peers.get(self.rng.random_range(0..peers.len().max(1))) else {
+            return false;
+        };
+        let mut busy = false;
+        let mut len = 0;
+        while len <= TINY_MAX {
+            let Some(header) = self.check.next_from(peer, len).brief(self.check.seed) else {
+                return busy;
+            };
+            let mut into = Loan::blank(self.rng.random_range(0..=TINY_MAX));
+            let region = into.lend_target();
+            let answer = self.btl().take_tiny(Peer(peer), 0, header, &region);
+            into.returned();
+            match answer {
+                Tiny::Taken(taken) => {
+                    if taken != len || taken > into.len() {
+                        self.check.wrong(format!("{taken} bytes taken of a frame with {len}"));
+                        return true;
+                    }
+                    let header = header.map(u64::to_ne_bytes);
+                    let header = header.as_flattened();
+                    self.check.frame(Peer(peer), header, &into.bytes()[..len]);
+                    if into.disturbed(len).is_some() {
+                        self.check.wrong(format!("bytes beyond {len} were written"));
+                    }
+                    (busy, len) = (true, 0);
+                }
+                Tiny::Left if into.disturbed(0).is_some() => {
+                    self.check.wrong(String::from("a frame that was not taken was written"));
+                    return true;
+                }
+                Tiny::Left => len += 1,
+                Tiny::Unable => return busy,
+            }
         }
         busy
     }
@@ -246,7 +290,16 @@ impl<H: Harness> Node<H> {
             tier::SHORT => {
                 let mut payload = vec![0; len];
                 pattern::fill(key, 0, &mut payload);
-                btl.send_short(Peer(peer), header, &payload)
+                // With the brief header, if it fits, by the short cut, if there is one and it can be taken.
+                let brief = label.brief(self.check.seed).filter(|_| self.rng.random());
+                match brief {
+                    Some(brief) if btl.send_tiny(Peer(peer), brief, &payload) => Ok(()),
+                    Some(brief) => {
+                        let header = brief.map(u64::to_ne_bytes);
+                        btl.send_short(Peer(peer), header.as_flattened(), &payload)
+                    }
+                    None => btl.send_short(Peer(peer), header, &payload),
+                }
             }
             tier::BCOPY => {
                 let mut packed = 0;

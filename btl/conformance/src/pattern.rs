@@ -1,17 +1,25 @@
 //! Frames that prove themselves: a header that names sender, receiver, life and number, and a payload that
 //! follows from it, so that a byte out of place shows wherever it lands.
 
+use ironweave_btl::TINY_MAX;
+
 /// Length of the fixed part of a test header, in bytes; up to [`PAD_MAX`] bytes of padding follow.
 ///
 /// ```text
 ///  0        4       8      12      16       20    21     22       24        32        40
 ///  | "IWCF" | from  | to   | life  | check  | pad | tier | unused | number  | length  | padding …
 /// ```
-/// Little-endian.
+/// Little-endian. Frames of [`TINY_MAX`](ironweave_btl::TINY_MAX) bytes may have the brief header instead, sixteen bytes:
+///
+/// ```text
+///  0     1        2      4    6      8        12      16
+///  | "T" | length | from | to | life | number | check |
+/// ```
 const FIXED: usize = 40;
 /// Longest padding, so that header lengths vary.
 const PAD_MAX: usize = 16;
 const MAGIC: [u8; 4] = *b"IWCF";
+const BRIEF: u8 = b'T';
 
 /// What a test frame says about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,8 +56,37 @@ impl Label {
         (out, FIXED + pad)
     }
 
+    /// The brief header, where all that it says fits into it.
+    pub(crate) fn brief(&self, seed: u64) -> Option<[u64; 2]> {
+        let len = u8::try_from(self.len).ok().filter(|len| usize::from(*len) <= TINY_MAX)?;
+        let half = |number: u32| u16::try_from(number).ok();
+        let mut out = [BRIEF; size_of::<[u64; 2]>()];
+        out[1] = len;
+        out[2..4].copy_from_slice(&half(self.from)?.to_le_bytes());
+        out[4..6].copy_from_slice(&half(self.to)?.to_le_bytes());
+        out[6..8].copy_from_slice(&half(self.life)?.to_le_bytes());
+        out[8..12].copy_from_slice(&u32::try_from(self.number).ok()?.to_le_bytes());
+        out[12..].copy_from_slice(&(self.key(seed) as u32).to_le_bytes());
+        let word = |at: usize| u64::from_ne_bytes(out[at..at + 8].try_into().expect("eight bytes"));
+        Some([word(0), word(8)])
+    }
+
+    fn decode_brief(header: &[u8], seed: u64) -> Result<Label, &'static str> {
+        let half = |at: usize| u32::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        let number = u64::from(half(8) | half(10) << 16);
+        let (from, to, life) = (half(2), half(4), half(6));
+        let label = Label { from, to, life, number, len: header[1].into() };
+        if header[0] != BRIEF || half(12) | half(14) << 16 != label.key(seed) as u32 {
+            return Err("brief header with wrong bytes");
+        }
+        Ok(label)
+    }
+
     /// Reads a header; the error says what is wrong with it.
     pub(crate) fn decode(header: &[u8], seed: u64) -> Result<Label, &'static str> {
+        if header.len() == size_of::<[u64; 2]>() {
+            return Label::decode_brief(header, seed);
+        }
         let word = |at: usize| {
             let bytes = header[at..at + 4].try_into().expect("a range of four bytes");
             u32::from_le_bytes(bytes)
@@ -144,5 +181,9 @@ mod tests {
         assert!(Label::decode(&bytes[..len], 8).is_err());
         bytes[9] ^= 1;
         assert!(Label::decode(&bytes[..len], 9).is_err());
+        let brief = label.brief(9).unwrap().map(u64::to_ne_bytes);
+        assert_eq!(Label::decode(brief.as_flattened(), 9), Ok(label));
+        assert!(Label::decode(brief.as_flattened(), 8).is_err());
+        assert_eq!(Label { len: TINY_MAX as u64 + 1, ..label }.brief(9), None);
     }
 }

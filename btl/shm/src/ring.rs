@@ -37,7 +37,7 @@ use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Mark, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
 use crate::shuttle::{Dock, OWN, Shuttle, Shuttles};
-use ironweave_btl::HEADER_MAX;
+use ironweave_btl::{HEADER_MAX, TINY_MAX};
 use std::fmt;
 
 /// Not 0 while the reader does not look at this ring by itself (a word the reader stores, rarely).
@@ -179,6 +179,9 @@ pub(crate) struct Writer {
     limit: u64,
     /// Words of the units up to here are 0.
     cleared: u64,
+    /// Records that end here or before need no question: there is room for them, they end in this lap, the word after them is
+    /// cleared, and nothing as short is streamed. Never more than is true: all of these only grow.
+    calm: u64,
     bulk_pos: u64,
     bulk_limit: u64,
     distance: Distance,
@@ -205,6 +208,7 @@ impl Writer {
             pos: 0,
             limit: geometry.ring as u64,
             cleared: geometry.ring as u64,
+            calm: 0,
             bulk_pos: 0,
             bulk_limit: geometry.bulk as u64,
             distance: Distance::new(stores),
@@ -307,6 +311,11 @@ impl Writer {
             self.shared.word(self.at(self.cleared)).store(0, Ordering::Relaxed);
             self.cleared += UNIT as u64;
         }
+        let lap = self.geometry.ring as u64;
+        self.calm = match self.bulk_from() > TINY_MAX {
+            true => (self.cleared.min(self.limit) - UNIT as u64).min((self.pos & !(lap - 1)) + lap),
+            false => 0,
+        };
     }
 
     /// Sends a frame that lies in the ring whole: `fill` writes the payload.
@@ -339,6 +348,29 @@ impl Writer {
         self.publish(start, word);
         self.clear_ahead(word.footprint());
         Ok(())
+    }
+
+    /// Sends a frame of a header of sixteen bytes and a few more, in as few steps as that takes: whether it is in the ring. If not,
+    /// nothing was done; [`send_inline`](Self::send_inline) knows what to do at the end of a lap, or when room is short.
+    #[inline(always)]
+    pub(crate) fn send_tiny(&mut self, header: [u64; 2], payload: &[u8]) -> bool {
+        // Rounded up in two steps: a length this short does not overflow.
+        let len =
+            (WORD + size_of::<[u64; 2]>() + payload.len().min(TINY_MAX) + UNIT - 1) & !(UNIT - 1);
+        let end = self.pos + len as u64;
+        if end > self.calm || payload.len() > TINY_MAX {
+            return false;
+        }
+        let word = Word {
+            kind: Kind::Inline,
+            header: size_of::<[u64; 2]>() as u8,
+            mark: Mark::NONE,
+            payload: payload.len() as u32,
+        };
+        self.shared.put(self.at(self.pos), word.encode(), header, payload);
+        self.pos = end;
+        self.clear_ahead(len);
+        true
     }
 
     /// Sends a frame whose payload lies in the bulk area, or in `shuttle`, that was lent for its length (the second of the pair

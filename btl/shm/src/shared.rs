@@ -13,16 +13,17 @@ use std::sync::Arc;
 pub(crate) const APART: usize = 128;
 
 #[cfg(not(loom))]
-pub(crate) use real::Shared;
+pub(crate) use real::{Shared, Spot};
 
 #[cfg(loom)]
-pub(crate) use model::Shared;
+pub(crate) use model::{Shared, Spot};
 
 #[cfg(not(loom))]
 mod real {
     use super::{Arc, AtomicU64};
     use memmap2::MmapRaw;
     use std::fmt;
+    use std::marker::PhantomData;
 
     /// What keeps the memory alive.
     enum Keep {
@@ -40,6 +41,19 @@ mod real {
     unsafe impl Send for Keep {}
     // SAFETY: as above.
     unsafe impl Sync for Keep {}
+
+    // Without arguments, and apart: what a panic is told would be put together on the way past it.
+    #[cold]
+    #[inline(never)]
+    fn out_of_bounds() -> ! {
+        panic!("shared memory out of bounds")
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unaligned() -> ! {
+        panic!("a word of shared memory that is not aligned")
+    }
 
     /// A view of shared memory. Clones view the same memory.
     #[derive(Clone)]
@@ -76,7 +90,9 @@ mod real {
 
         #[inline(always)]
         fn at(&self, at: usize, len: usize) -> *mut u8 {
-            assert!(at <= self.len && len <= self.len - at, "shared memory out of bounds");
+            if at > self.len || len > self.len - at {
+                out_of_bounds();
+            }
             // SAFETY: inside the allocation, by the assertion.
             unsafe { self.base.add(at) }
         }
@@ -84,7 +100,9 @@ mod real {
         /// The 8-byte word at byte `at`, a multiple of 8.
         #[inline(always)]
         pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-            assert!(at.is_multiple_of(8), "unaligned word");
+            if !at.is_multiple_of(8) {
+                unaligned();
+            }
             // SAFETY: in bounds and aligned (mappings and heap blocks are page-aligned); every other access to
             // a word while it is in use as one is atomic too, by the layouts in `ring.rs` and `inbox.rs`.
             unsafe { AtomicU64::from_ptr(self.at(at, 8).cast()) }
@@ -97,6 +115,23 @@ mod real {
             // SAFETY: in bounds; the writer owns these bytes until it publishes them (`ring.rs`), and `bytes`
             // cannot be shared memory: slices of that exist only inside `with` and `with_mut`.
             unsafe { ironweave_btl::copy::copy(bytes.as_ptr(), to, bytes.len()) }
+        }
+
+        /// Stores a record at byte `at`, a multiple of 8: `header` and `payload` behind the word, which is stored last (Release).
+        #[inline(always)]
+        pub(crate) fn put(&self, at: usize, word: u64, header: [u64; 2], payload: &[u8]) {
+            const BODY: usize = 8 + size_of::<[u64; 2]>();
+            let to = self.at(at, BODY + payload.len());
+            if !at.is_multiple_of(8) {
+                unaligned();
+            }
+            // SAFETY: in bounds and aligned, as in `word`; the writer owns the bytes of the record until the word is there, and
+            // `payload` cannot be shared memory (see `write`).
+            unsafe {
+                to.add(8).cast::<[u64; 2]>().write(header);
+                ironweave_btl::copy::copy(payload.as_ptr(), to.add(BODY), payload.len());
+                AtomicU64::from_ptr(to.cast()).store(word, std::sync::atomic::Ordering::Release);
+            }
         }
 
         /// Copies `bytes` to byte `at`, a multiple of 64, past the cache where the processor can. Such stores
@@ -155,6 +190,18 @@ mod real {
             read(unsafe { std::slice::from_raw_parts(self.at(at, len), len) })
         }
 
+        /// The 8-byte word at byte `at`, a multiple of 8, and what may follow it: `room` bytes in all.
+        #[inline(always)]
+        pub(crate) fn spot(&self, at: usize, room: usize) -> Spot<'_> {
+            if !at.is_multiple_of(8) {
+                unaligned();
+            }
+            if room < 8 {
+                out_of_bounds();
+            }
+            Spot { start: self.at(at, room), room, of: PhantomData }
+        }
+
         /// Lets `write` fill the `len` bytes at `at`.
         #[inline(always)]
         pub(crate) fn with_mut<R>(
@@ -172,6 +219,34 @@ mod real {
             for page in (from..to).step_by(4096) {
                 self.word(page).fetch_or(0, std::sync::atomic::Ordering::Relaxed);
             }
+        }
+    }
+
+    /// A word and what may follow it, checked once and looked at again and again.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Spot<'a> {
+        start: *mut u8,
+        room: usize,
+        of: PhantomData<&'a Shared>,
+    }
+
+    impl<'a> Spot<'a> {
+        /// The word.
+        #[inline(always)]
+        pub(crate) fn word(self) -> &'a AtomicU64 {
+            // SAFETY: in bounds and aligned, by `Shared::spot`; else as `Shared::word`.
+            unsafe { AtomicU64::from_ptr(self.start.cast()) }
+        }
+
+        /// The `len` bytes after the word; `None` when there are not so many.
+        #[inline(always)]
+        pub(crate) fn body(self, len: usize) -> Option<&'a [u8]> {
+            if len > self.room - 8 {
+                return None;
+            }
+            // SAFETY: in bounds, by the check; else as `Shared::with`: callers have read the word that publishes these bytes, and
+            // look at them before they give them back.
+            Some(unsafe { std::slice::from_raw_parts(self.start.add(8), len) })
         }
     }
 
@@ -247,6 +322,18 @@ mod model {
             }
         }
 
+        pub(crate) fn put(&self, at: usize, word: u64, header: [u64; 2], payload: &[u8]) {
+            for (i, half) in header.into_iter().enumerate() {
+                self.word(at + 8 * (i + 1)).store(half, Ordering::Relaxed);
+            }
+            self.write(at + 24, payload);
+            self.word(at).store(word, Ordering::Release);
+        }
+
+        pub(crate) fn spot(&self, at: usize, room: usize) -> Spot<'_> {
+            Spot { shared: self, at, room }
+        }
+
         pub(crate) fn stream(&self, at: usize, bytes: &[u8]) {
             self.write(at, bytes);
         }
@@ -275,6 +362,24 @@ mod model {
             let result = write(&mut bytes);
             self.write(at, &bytes);
             result
+        }
+    }
+
+    /// As the real one; bytes are read when they are asked for.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Spot<'a> {
+        shared: &'a Shared,
+        at: usize,
+        room: usize,
+    }
+
+    impl<'a> Spot<'a> {
+        pub(crate) fn word(self) -> &'a AtomicU64 {
+            self.shared.word(self.at)
+        }
+
+        pub(crate) fn body(self, len: usize) -> Option<Vec<u8>> {
+            (len <= self.room - 8).then(|| self.shared.with(self.at + 8, len, <[u8]>::to_vec))
         }
     }
 }

@@ -9,15 +9,15 @@ use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::pieces::{self, Cut, PIECE_MAX, pieces};
 use crate::primitive::{Ordering, fence};
 use crate::record::{Malformed, UNIT};
-use crate::ring::{Full, Geometry};
+use crate::ring::{Full, Geometry, Reader};
 use crate::warmth::Warmth;
 use crate::wire::{HandshakeKey, Message, PEER_MAX};
 use crate::{segment, socket, trial};
 use ironweave_btl::copy::pack;
-use ironweave_btl::memory::SendRegion;
+use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Tiny,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -672,6 +672,59 @@ impl Btl for Shm {
         incoming.idle = 0;
         self.round = self.round.wrapping_add(1);
         incoming.reader.take_inline(&self.counters, take)
+    }
+
+    #[inline(always)]
+    fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
+        let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else { return false };
+        if !outgoing.writer.send_tiny(header, payload) {
+            return false;
+        }
+        outgoing.answers = true;
+        if outgoing.writer.reader_parked() {
+            self.ring_bell(peer);
+        } else if outgoing.last_round == self.round {
+            outgoing.writer.claim_for_burst();
+        } else {
+            outgoing.last_round = self.round;
+        }
+        self.counters.frames_sent.add(1);
+        self.counters.bytes_sent.add(payload.len() as u64);
+        true
+    }
+
+    #[inline(always)]
+    fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+        let Some(Some(incoming)) = self.rx.get_mut(peer.index()) else { return Tiny::Left };
+        let Some(spot) = incoming.reader.next() else { return Tiny::Left };
+        // Asked before the wait, not after it.
+        let answers = |outgoing: &&mut Outgoing| outgoing.answers && outgoing.writer.is_far();
+        let outgoing = self.tx.get_mut(peer.index()).and_then(Option::as_mut).filter(answers);
+        let mut left = turns;
+        let word = loop {
+            // Acquire: what the writer wrote before it published the word.
+            let word = spot.word().load(Ordering::Acquire);
+            if word != 0 {
+                break word;
+            }
+            if left == 0 {
+                return Tiny::Left;
+            }
+            left -= 1;
+            // Not in haste: a line that is asked for again and again comes 20 ns later, and its writer gets it later, too.
+            std::hint::spin_loop();
+        };
+        if let Some(outgoing) = outgoing {
+            outgoing.answers = false;
+            outgoing.writer.claim_next();
+        }
+        let Some(len) = Reader::copy_tiny(spot, word, header, into) else { return Tiny::Left };
+        incoming.reader.pass(len);
+        incoming.idle = 0;
+        self.round = self.round.wrapping_add(1);
+        self.counters.frames_received.add(1);
+        self.counters.bytes_received.add(len as u64);
+        Tiny::Taken(len)
     }
 
     #[inline]

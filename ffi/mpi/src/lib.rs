@@ -80,6 +80,8 @@ macro_rules! mpi {
         } }
         $crate::mpi! { $($rest)* }
     };
+    (@general [$cut:block]) => { farther };
+    (@general []) => { call };
     (@one [$name:ident] ($($arg:ident: $ty:ty),*) $on:ident [$($cut:block)?] $body:block { $($types:item)* }) => {
         const _: () = {
             $($types)*
@@ -93,6 +95,15 @@ macro_rules! mpi {
                 })
             }
 
+            // Where the short cut does not lead: out of its way, so that it has the registers.
+            #[cold]
+            #[inline(never)]
+            #[allow(unused, clippy::too_many_arguments)]
+            unsafe fn farther($($arg: $ty),*) -> c_int {
+                // SAFETY: the caller's promise.
+                unsafe { call($($arg),*) }
+            }
+
             #[allow(clippy::too_many_arguments)]
             #[unsafe(export_name = stringify!($name))]
             unsafe extern "C" fn plain($($arg: $ty),*) -> c_int {
@@ -102,7 +113,7 @@ macro_rules! mpi {
                     return code;
                 })?
                 // SAFETY: the caller's promise.
-                unsafe { call($($arg),*) }
+                unsafe { $crate::mpi!(@general [$($cut)?])($($arg),*) }
             }
 
             #[allow(clippy::too_many_arguments)]
@@ -114,7 +125,7 @@ macro_rules! mpi {
                     return code;
                 })?
                 // SAFETY: the caller's promise.
-                unsafe { call($($arg),*) }
+                unsafe { $crate::mpi!(@general [$($cut)?])($($arg),*) }
             }
         };
     };

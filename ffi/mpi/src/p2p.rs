@@ -356,13 +356,12 @@ unsafe fn send_now(
     }
     // SAFETY: this function's contract; gone when this returns.
     let region = unsafe { SendRegion::new(start, len) };
-    let out = process::quickly(|inside| {
-        if blocking {
-            inside.engine.listen();
-        }
-        inside.engine.pml.send_direct(there.p2p, region.as_slice(), dest as u32, tag)
-    });
-    out == Some(true)
+    let Some(mut inside) = process::enter_now() else { return false };
+    let engine = &mut inside.engine;
+    if blocking {
+        engine.listen();
+    }
+    engine.pml.send_direct(there.p2p, region.as_slice(), dest as u32, tag)
 }
 
 /// Whether a send of this mode may be over as soon as its bytes are out, and is nothing more than that.
@@ -421,11 +420,13 @@ unsafe fn recv_soon(
         return false;
     };
     let Plain { there, into, source, tag } = plain;
-    let received = process::quickly(|inside| match inside.chores.is_empty() {
-        true => inside.engine.recv_soon(there.p2p, &into, source, tag),
-        false => None,
-    });
-    let Some(Some(bytes)) = received else { return false };
+    let Some(mut inside) = process::enter_now() else { return false };
+    if !inside.chores.is_empty() {
+        return false;
+    }
+    let received = inside.engine.recv_soon(there.p2p, &into, source, tag);
+    drop(inside);
+    let Some(bytes) = received else { return false };
     // SAFETY: this function's contract.
     unsafe { status::give(|| ob1::Status { source, tag, bytes }.into(), out) };
     true
@@ -454,11 +455,12 @@ unsafe fn irecv_now(
         return false;
     };
     let Plain { there, into, source, tag } = plain;
-    let posted = process::quickly(|inside| {
-        let id = inside.engine.pml.recv_exact(there.p2p, into, source, tag)?;
-        Some(inside.requests.insert_message(comm, id))
-    });
-    let Some(Some(posted)) = posted else { return false };
+    let Some(mut inside) = process::enter_now() else { return false };
+    let Some(id) = inside.engine.pml.recv_exact(there.p2p, into, source, tag) else {
+        return false;
+    };
+    let posted = inside.requests.insert_message(comm, id);
+    drop(inside);
     // SAFETY: this function's contract.
     unsafe { request.write(posted) };
     true

@@ -151,45 +151,24 @@ impl Drop for Entered {
 /// `MPI_ERR_OTHER` before initialization, after finalization, after a panic inside, and from callbacks that run inside.
 #[inline(always)]
 pub fn enter() -> Result<Entered> {
+    match enter_now() {
+        Some(entered) => Ok(entered),
+        None => enter_rare(),
+    }
+}
+
+/// Goes inside when nothing stands in the way: the library runs for one thread at a time, and nobody is inside. `None`: nothing
+/// was done; [`enter`] tells why. No closure in between: what short calls do with it stays in registers.
+#[inline(always)]
+pub fn enter_now() -> Option<Entered> {
     if PROCESS.phase.load(Ordering::Acquire) == Phase::Single as u8
         && !PROCESS.entered.load(Ordering::Relaxed)
         && !PROCESS.poisoned.load(Ordering::Relaxed)
     {
         PROCESS.entered.store(true, Ordering::Relaxed);
-        return Ok(Entered { lock: None });
+        return Some(Entered { lock: None });
     }
-    enter_rare()
-}
-
-/// After a panic nobody gets in any more.
-struct Poison;
-
-impl Drop for Poison {
-    fn drop(&mut self) {
-        PROCESS.poisoned.store(true, Ordering::Relaxed);
-        PROCESS.entered.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Runs `call` inside, when nothing stands in the way: the library runs for one thread at a time, and nobody is inside. `None`:
-/// nothing was done; [`enter`] tells why.
-#[inline(always)]
-pub fn quickly<R>(call: impl FnOnce(&mut Inside) -> R) -> Option<R> {
-    if PROCESS.phase.load(Ordering::Acquire) != Phase::Single as u8
-        || PROCESS.entered.load(Ordering::Relaxed)
-        || PROCESS.poisoned.load(Ordering::Relaxed)
-    {
-        return None;
-    }
-    PROCESS.entered.store(true, Ordering::Relaxed);
-    let poison = Poison;
-    // SAFETY: while the library runs `inside` is there, and whoever has set the flag is alone inside, by the user's promise of the
-    // thread level.
-    let inside = unsafe { (*PROCESS.inside.get()).as_mut().unwrap_unchecked() };
-    let answer = call(inside);
-    std::mem::forget(poison);
-    PROCESS.entered.store(false, Ordering::Relaxed);
-    Some(answer)
+    None
 }
 
 #[cold]

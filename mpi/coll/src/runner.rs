@@ -413,7 +413,7 @@ impl Runner {
             // work waits until the message is over.
             let data = unsafe { areas.outgoing(from) };
             // The usual short message; whatever else there is to say comes from `send`.
-            if let Ok(true) = pml.send_inline(comm, data.as_slice(), to.rank(), tag) {
+            if pml.send_direct(comm, data.as_slice(), to.rank(), tag) {
                 continue;
             }
             match pml.send(comm, Mode::Standard, &Payload::Contiguous(data), to.rank(), tag) {

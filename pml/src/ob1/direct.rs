@@ -11,7 +11,7 @@ use super::slots::Key;
 use super::wire::{Envelope, Match, kinds};
 use super::{CommId, Ob1, ReqId, UNCHECKED};
 use ironweave_btl::memory::RecvRegion;
-use ironweave_btl::{Btl, Peer};
+use ironweave_btl::{Btl, Peer, Tiny};
 use zerocopy::IntoBytes;
 
 /// Longest buffer of a receive without a request, in bytes. What is longer may come in several pieces, which land at once where a
@@ -64,11 +64,36 @@ impl<B: Btl> Ob1<B> {
             return None;
         }
         let seq = member.expected;
-        // By value to whoever asks: see `send_inline`.
+        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
+        let peer = member.peer;
+        match rail.take_tiny(peer, turns, Match::words(kinds::MATCH, envelope), into) {
+            Tiny::Taken(received) => {
+                member.expected = seq.wrapping_add(1);
+                Some(received)
+            }
+            Tiny::Left => None,
+            Tiny::Unable => self.recv_shown(comm, into, source, tag, turns),
+        }
+    }
+
+    /// The same, where the rail shows what it has: nothing is out of the ordinary.
+    #[inline(never)]
+    fn recv_shown(
+        &mut self,
+        comm: CommId,
+        into: &RecvRegion,
+        source: u32,
+        tag: i32,
+        turns: u32,
+    ) -> Option<usize> {
+        let there = self.engine.comms.get_mut(comm).ok()?;
+        let (cid, epoch) = (there.cid, there.epoch);
+        let member = there.members.get_mut(source as usize)?;
+        let rail = self.rails.get_mut(usize::from(member.heard.0))?;
+        let (seq, peer) = (member.expected, member.peer);
         let expected =
             Match::new(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
         let mut received = 0;
-        let peer = member.peer;
         let peers = &mut self.engine.peers;
         let mut news = None;
         let taken = rail.take_next(peer, turns, |header, payload| {
@@ -129,6 +154,11 @@ impl<B: Btl> Ob1<B> {
     /// Sends as [`send_inline`](Ob1::send_inline) does; whether it is out. If not, nothing was done: [`send`](Ob1::send) tells why.
     #[inline(always)]
     pub fn send_direct(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
+        self.send_tiny(comm, data, dest, tag) || self.send_direct_longer(comm, data, dest, tag)
+    }
+
+    #[inline(never)]
+    fn send_direct_longer(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
         matches!(self.send_inline(comm, data, dest, tag), Ok(true))
     }
 }

@@ -102,6 +102,29 @@ impl<B: Btl> Ob1<B> {
         Ok(true)
     }
 
+    /// Sends a message of a few bytes in standard mode, if nothing is in its way and the rail has a short cut for it
+    /// ([`Btl::send_tiny`]); whether it is out. If not, nothing was done.
+    #[inline(always)]
+    pub fn send_tiny(&mut self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
+        let Ok(there) = self.engine.comms.get_mut(comm) else { return false };
+        let (cid, epoch, source) = (there.cid, there.epoch, there.rank);
+        let interrupted = !UNCHECKED && there.interruption.any();
+        let Some(member) = there.members.get_mut(dest as usize) else { return false };
+        let Some(fast) = self.engine.peers.fast(member.peer) else { return false };
+        let Some(btl) = self.rails.get_mut(usize::from(fast.rail.0)) else { return false };
+        if data.len() >= fast.short_below as usize || fast.kept || interrupted {
+            return false;
+        }
+        let seq = member.next_seq as u16;
+        let header =
+            Match::words(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
+        let sent = btl.send_tiny(member.peer, header, data);
+        if sent {
+            member.next_seq = member.next_seq.wrapping_add(1);
+        }
+        sent
+    }
+
     /// Starts a send. Never blocks. Short messages are mostly [`Started::Done`] at once.
     ///
     /// When the peer has failed the request completes with [`PmlError::ProcFailed`] (seed 003 §17.6.1).

@@ -603,6 +603,13 @@ impl Match {
     #[inline]
     #[must_use]
     pub const fn new(kind: u8, envelope: Envelope) -> Self {
+        zerocopy::transmute!(Self::words(kind, envelope))
+    }
+
+    /// The sixteen bytes of a header of this kind, as two words.
+    #[inline(always)]
+    #[must_use]
+    pub const fn words(kind: u8, envelope: Envelope) -> [u64; 2] {
         let flags = envelope.ready as u8 * READY;
         // Two whole words: written field by field, the header would not be forwarded to the copy into the ring, which
         // reads words, but make it wait.
@@ -612,7 +619,7 @@ impl Match {
             | (envelope.epoch as u64) << 32
             | (envelope.seq as u64) << 48;
         let second = envelope.source as u64 | (envelope.tag as u32 as u64) << 32;
-        zerocopy::transmute!([first.to_le(), second.to_le()])
+        [first.to_le(), second.to_le()]
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::*;
 use crate::warmth::Warmth;
+use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{Counters, Descriptor, Fault, Peer, RmaDescriptor, Sink};
 use loom::thread;
 
@@ -72,6 +73,61 @@ fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
 #[test]
 fn loom_one_unit_frames_over_two_laps() {
     check(3, || stream(128, 0, &[8, 8, 8, 8, 8, 8, 8]));
+}
+
+/// Short messages by the short cuts, and by the general way where those do not lead: at the end of a lap, or when room is short.
+fn short_cuts(ring: u64, sizes: &'static [usize]) {
+    let geometry = Geometry::new(ring, 0).unwrap();
+    let shared = Shared::heap(geometry.total());
+    let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
+    let mut reader = Reader::new(shared, geometry);
+    let header = |i: usize| [i as u64 + 1, !(i as u64)];
+    let sender = thread::spawn(move || {
+        let mut cuts = 0;
+        for (i, &len) in sizes.iter().enumerate() {
+            let payload = vec![i as u8 + 1; len];
+            let bytes = header(i).map(u64::to_ne_bytes);
+            if writer.send_tiny(header(i), &payload) {
+                cuts += 1;
+                continue;
+            }
+            let write = |shared: &Shared, at| shared.write(at, &payload);
+            while writer.send_inline(bytes.as_flattened(), len, write).is_err() {
+                thread::yield_now();
+            }
+        }
+        cuts
+    });
+    for (i, &len) in sizes.iter().enumerate() {
+        let into = OwnedBuffer::zeroed(len);
+        // SAFETY: `into` outlives the region.
+        let region = unsafe { into.recv_region() };
+        loop {
+            let spot = reader.next().unwrap();
+            match spot.word().load(Ordering::Acquire) {
+                0 => thread::yield_now(),
+                Word::WRAP => {
+                    let (counters, mut warmth) = (Counters::default(), Warmth::with_cache(0));
+                    let mut shuttles = Shuttles::new(reader.dock(), reader.dock());
+                    let mut sink = Expect { next: 0, sizes: &[] };
+                    reader.poll(Peer(0), &mut sink, &counters, &mut warmth, &mut shuttles).unwrap();
+                }
+                word => {
+                    assert_eq!(Reader::copy_tiny(spot, word, header(i), &region), Some(len));
+                    reader.pass(len);
+                    break;
+                }
+            }
+        }
+        assert_eq!(into.as_slice(), vec![i as u8 + 1; len]);
+    }
+    assert!(sender.join().unwrap() > 0, "no message went the short way");
+}
+
+#[test]
+fn loom_short_cuts() {
+    check(3, || short_cuts(256, &[8, 8, 8, 8, 8, 8, 8, 8, 8]));
+    check(2, || short_cuts(256, &[8, 24, 8, 24, 8, 24]));
 }
 
 #[test]

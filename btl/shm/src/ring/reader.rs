@@ -3,8 +3,8 @@
 
 use super::{BULK_ALIGN, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
 use crate::primitive::Ordering;
-use crate::record::{Kind, Malformed, UNIT, WORD, Word};
-use crate::shared::Shared;
+use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
+use crate::shared::{Shared, Spot};
 use crate::shuttle::{Dock, Shuttle, Shuttles};
 use crate::warmth::{Warmth, Way};
 use ironweave_btl::memory::RecvRegion;
@@ -132,6 +132,47 @@ impl Reader {
         }
         self.take(word, from, sink, counters, warmth, shuttles)?;
         Ok(true)
+    }
+
+    /// Where the next record begins; `None` in the middle of a frame.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Option<Spot<'_>> {
+        let at = self.pos as usize & (self.geometry.ring - 1);
+        self.partial.is_none().then(|| self.shared.spot(RING + at, self.geometry.ring - at))
+    }
+
+    /// What the record at `spot`, whose word is `word`, has for `into`, if it is a frame that lies here whole with a header of these
+    /// sixteen bytes, and its payload fits: how many bytes were written there. [`pass`](Self::pass) goes past it.
+    #[inline(always)]
+    pub(crate) fn copy_tiny(
+        spot: Spot<'_>,
+        word: u64,
+        header: [u64; 2],
+        into: &RecvRegion,
+    ) -> Option<usize> {
+        const HEADER: usize = size_of::<[u64; 2]>();
+        const ASKED: u64 =
+            Word { kind: Kind::Inline, header: HEADER as u8, mark: Mark::NONE, payload: 0 }
+                .encode();
+        let (asked, len) = (word as u32, (word >> 32) as usize);
+        if u64::from(asked) != ASKED || len > into.len() {
+            return None;
+        }
+        let body = spot.body(HEADER + len)?;
+        let (found, payload) = body.split_first_chunk::<HEADER>()?;
+        let [first, second]: [u64; 2] = zerocopy::transmute!(*found);
+        if first != header[0] || second != header[1] {
+            return None;
+        }
+        into.write(0, payload);
+        Some(len)
+    }
+
+    /// Goes past a frame of [`copy_tiny`](Self::copy_tiny) with a payload of `len` bytes.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, len: usize) {
+        // Rounded up in two steps: a record is shorter than the ring.
+        self.advance((WORD + size_of::<[u64; 2]>() + len + UNIT - 1) & !(UNIT - 1));
     }
 
     /// Shows the next record to `take`, if it is a frame that lies here whole, and goes past it when `take` takes it. Whatever

@@ -152,6 +152,81 @@ fn frames_of_every_shape_arrive_in_order_over_many_laps() {
     assert!(log.frames.is_empty());
 }
 
+/// Short messages by the short cut, now and then by the general way, to a reader that takes some in one way and some in the other,
+/// over many laps.
+#[test]
+fn short_cuts_and_the_general_way_mix() {
+    let (mut writer, mut reader, _) = pair(2048, 4096);
+    let mut log = Log::default();
+    let (mut sent, mut taken) = (0, 0);
+    let mut waiting = std::collections::VecDeque::new();
+    for round in 0..if cfg!(miri) { 200 } else { 5000 } {
+        let len = (round * 7) % (TINY_MAX + 2);
+        let (header, payload) = ([round as u64, !(round as u64)], bytes(round, len));
+        if writer.send_tiny(header, &payload) {
+            assert!(len <= TINY_MAX);
+            sent += 1;
+        } else {
+            let header = header.map(u64::to_ne_bytes);
+            send(&mut writer, header.as_flattened(), &payload).unwrap();
+        }
+        waiting.push_back((header, payload));
+        // Up to a quarter of the ring waits.
+        if round % 5 < 3 {
+            continue;
+        }
+        while let Some((header, payload)) = waiting.pop_front() {
+            let spot = reader.next().unwrap();
+            let word = spot.word().load(Ordering::Acquire);
+            let into = OwnedBuffer::zeroed(TINY_MAX + 2);
+            // SAFETY: `into` outlives the regions.
+            let (region, narrow) = unsafe {
+                (into.recv_region(), into.recv_region().part(0..payload.len().saturating_sub(1)))
+            };
+            // Neither another message nor one that does not fit is taken.
+            assert_eq!(Reader::copy_tiny(spot, word, [header[1], header[0]], &region), None);
+            let fits = Reader::copy_tiny(spot, word, header, &narrow).is_some();
+            assert!(!fits || payload.is_empty());
+            if round % 2 == 0 && Reader::copy_tiny(spot, word, header, &region).is_some() {
+                assert_eq!(into.as_slice()[..payload.len()], payload);
+                reader.pass(payload.len());
+                taken += 1;
+            } else {
+                while log.frames.is_empty() {
+                    assert!(poll(&mut reader, &mut log).unwrap());
+                }
+                let header = header.map(u64::to_ne_bytes).as_flattened().to_vec();
+                assert_eq!(log.frames.pop().unwrap(), (header, payload), "round {round}");
+            }
+        }
+        assert!(!poll(&mut reader, &mut log).unwrap());
+    }
+    assert!(sent > 100 && taken > 20, "{sent} sent and {taken} taken by the short cuts");
+}
+
+/// A word that promises more than the ring has left, or has a header of another length, is nothing for the short cut.
+#[test]
+fn short_cuts_believe_nothing() {
+    let (_, mut reader, shared) = pair(2048, 4096);
+    let into = OwnedBuffer::zeroed(64 << 10);
+    // SAFETY: `into` outlives the region.
+    let region = unsafe { into.recv_region() };
+    let at_the_end = (2048 / UNIT) - 1;
+    for units in [0, at_the_end] {
+        (0..units).for_each(|_| reader.pass(0));
+        let spot = reader.next().unwrap();
+        for word in [0x1001 | 2048 << 32, 0x1001 | 0xffff_ffff << 32, 0x1002, 0x0801, 0x11001, 5] {
+            assert_eq!(Reader::copy_tiny(spot, word, [0; 2], &region), None, "{word:#x}");
+        }
+        let room = 2048 - units * UNIT - WORD - 16;
+        let fits = 0x1001 | (room as u64) << 32;
+        assert_eq!(Reader::copy_tiny(spot, fits, [0; 2], &region), Some(room));
+        let beyond = 0x1001 | (room as u64 + 1) << 32;
+        assert_eq!(Reader::copy_tiny(spot, beyond, [0; 2], &region), None);
+    }
+    drop(shared);
+}
+
 #[test]
 fn a_full_ring_refuses_and_recovers() {
     for len in if cfg!(miri) { vec![100] } else { vec![8, 100, 400] } {

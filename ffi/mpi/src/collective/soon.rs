@@ -39,10 +39,12 @@ pub fn blocking(
         return None;
     }
     let Plain { call, memory, reduction } = plain(there)?;
-    let ended = process::quickly(|inside| {
-        let alone = inside.chores.is_empty();
-        alone.then(|| inside.engine.collect(there.core, &call, &memory, reduction))
-    })??;
+    let mut inside = process::enter_now()?;
+    if !inside.chores.is_empty() {
+        return None;
+    }
+    let ended = inside.engine.collect(there.core, &call, &memory, reduction);
+    drop(inside);
     match ended {
         Ok(()) => Some(Ok(())),
         Err(error) => Some(unfinished(*error)),
@@ -60,13 +62,14 @@ pub fn immediate(
         return None;
     }
     let Plain { call, memory, reduction } = plain(there)?;
-    process::quickly(|inside| match inside.engine.icollect(there.core, &call, &memory, reduction) {
+    let mut inside = process::enter_now()?;
+    Some(match inside.engine.icollect(there.core, &call, &memory, reduction) {
         Ok(None) => Ok(SENT),
         Ok(Some(task)) => {
             let nothing_lands: Land = Box::new(|_, _| Ok(None));
             Ok(inside.requests.insert(comm, Request::Task(task, nothing_lands)))
         }
-        Err(error) => request::deferred(inside, comm, Err(error.into())),
+        Err(error) => request::deferred(&mut inside, comm, Err(error.into())),
     })
 }
 
