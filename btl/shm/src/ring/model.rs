@@ -3,6 +3,8 @@
 //! Bytes are relaxed atomics here (`shared.rs`), so a missing Release, Acquire or clear-next shows as a frame
 //! with wrong bytes or as one that was never sent.
 
+#![allow(unsafe_code)] // regions of test buffers
+
 use super::*;
 use crate::warmth::Warmth;
 use ironweave_btl::memory::OwnedBuffer;
