@@ -8,6 +8,7 @@
 use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Result, Scope, lend, properties};
+use ironweave_btl::memory::RecvRegion;
 use ironweave_core::CommHandle;
 use ironweave_pml::ob1::{self, CommId, MessageId, Mode, Started};
 use std::fmt;
@@ -109,6 +110,16 @@ impl<T: Threading> Comm<T> {
     pub fn send<E: Element>(&self, data: &[E], dest: u32, tag: i32) -> Result<()> {
         let tag = Tag::check(tag)?;
         let bytes = data.as_bytes();
+        if self.handle.send_now(self.id, bytes, dest, tag) {
+            return Ok(());
+        }
+        self.send_farther(bytes, dest, tag)
+    }
+
+    /// Sends what did not go out at once.
+    #[cold]
+    #[inline(never)]
+    fn send_farther(&self, bytes: &[u8], dest: u32, tag: i32) -> Result<()> {
         let inline = self.send_inline(bytes, dest, tag);
         let inline = self.raise("send", inline)?;
         if inline { Ok(()) } else { self.send_bytes(Mode::Standard, bytes, dest, tag) }
@@ -119,9 +130,6 @@ impl<T: Threading> Comm<T> {
     fn send_inline(&self, bytes: &[u8], dest: u32, tag: i32) -> Result<bool> {
         self.handle.with(|engine| {
             engine.listen();
-            if engine.pml.send_tiny(self.id, bytes, dest, tag) {
-                return Ok(true);
-            }
             engine.resolving(|pml| pml.send_inline(self.id, bytes, dest, tag))
         })
     }
@@ -203,6 +211,19 @@ impl<T: Threading> Comm<T> {
         {
             return Ok(ob1::Status { source: rank, tag, bytes }.into());
         }
+        self.receive_farther(call, into, source, tag)
+    }
+
+    /// Receives what does not come soon.
+    #[cold]
+    #[inline(never)]
+    fn receive_farther(
+        &self,
+        call: &'static str,
+        into: RecvRegion,
+        source: ob1::Source,
+        tag: ob1::TagMatch,
+    ) -> Result<Status> {
         let ticket = self.handle.recv(self.id, into, source, tag, true);
         let received = ticket.and_then(|ticket| self.handle.finish(&ticket));
         self.raise(call, received)
@@ -226,8 +247,12 @@ impl<T: Threading> Comm<T> {
         let (source, tag) = (source.into().into(), recv_tag.into().matching()?);
         // A message that goes out at once leaves a receive to be waited for, and that may take the shortest way.
         if matches!(source, ob1::Source::Rank(rank) if rank < self.size) {
-            let inline = self.send_inline(data.as_bytes(), dest, send_tag);
-            if self.raise("sendrecv", inline)? {
+            let bytes = data.as_bytes();
+            let out = self.handle.send_now(self.id, bytes, dest, send_tag) || {
+                let inline = self.send_inline(bytes, dest, send_tag);
+                self.raise("sendrecv", inline)?
+            };
+            if out {
                 return self.receive("sendrecv", buffer, source, tag);
             }
         }

@@ -98,6 +98,9 @@ pub trait Handle: Clone {
         blocking: bool,
     ) -> Result<Self::Ticket>;
 
+    /// Sends a short message that goes out at once, without a request: whether it did. If not, nothing was done.
+    fn send_now(&self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool;
+
     /// Receives a message that comes soon, without a request: its length. `None`: nothing was done.
     fn recv_soon(&self, comm: CommId, into: &RecvRegion, source: u32, tag: i32) -> Option<usize>;
 
@@ -241,7 +244,7 @@ impl Handle for SingleHandle {
         self.with(|engine| engine.resolving(|pml| pml.send(comm, mode, &data, dest, tag)))
     }
 
-    // The next two are spelled out, not made of `with`: their arguments and results stay in registers, which halves what a
+    // The next three are spelled out, not made of `with`: their arguments and results stay in registers, which halves what a
     // short receive costs.
 
     #[inline(always)]
@@ -260,6 +263,15 @@ impl Handle for SingleHandle {
             Ok(request) => Ok(Started::Pending(request)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    #[inline(always)]
+    fn send_now(&self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool {
+        let Ok(mut guarded) = self.enter() else { return false };
+        guarded.engine.listen();
+        let out = guarded.engine.pml.send_direct(comm, data, dest, tag);
+        guarded.leave();
+        out
     }
 
     #[inline(always)]
@@ -401,6 +413,12 @@ impl Handle for MultipleHandle {
         self.0.start(Operation::Recv { comm, into, source, tag, blocking })
     }
 
+    #[inline(always)]
+    fn send_now(&self, _: CommId, _: &[u8], _: u32, _: i32) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn recv_soon(&self, _: CommId, _: &RecvRegion, _: u32, _: i32) -> Option<usize> {
         None
     }

@@ -361,7 +361,9 @@ unsafe fn send_now(
     if blocking {
         engine.listen();
     }
-    engine.pml.send_direct(there.p2p, region.as_slice(), dest as u32, tag)
+    let out = engine.pml.send_direct(there.p2p, region.as_slice(), dest as u32, tag);
+    inside.leave();
+    out
 }
 
 /// Whether a send of this mode may be over as soon as its bytes are out, and is nothing more than that.
@@ -425,7 +427,7 @@ unsafe fn recv_soon(
         return false;
     }
     let received = inside.engine.recv_soon(there.p2p, &into, source, tag);
-    drop(inside);
+    inside.leave();
     let Some(bytes) = received else { return false };
     // SAFETY: this function's contract.
     unsafe { status::give(|| ob1::Status { source, tag, bytes }.into(), out) };
@@ -460,7 +462,7 @@ unsafe fn irecv_now(
         return false;
     };
     let posted = inside.requests.insert_message(comm, id);
-    drop(inside);
+    inside.leave();
     // SAFETY: this function's contract.
     unsafe { request.write(posted) };
     true

@@ -65,10 +65,8 @@ impl Inside {
 
 struct Process {
     phase: AtomicU8,
-    /// Somebody is inside (without the lock).
-    entered: AtomicBool,
-    /// A call panicked inside: nobody gets in any more.
-    poisoned: AtomicBool,
+    /// What bars the way in without the lock: 0 is nothing. See [`bar`].
+    gate: AtomicU8,
     lock: Mutex<()>,
     inside: UnsafeCell<Option<Inside>>,
 }
@@ -77,10 +75,40 @@ struct Process {
 // `MPI_THREAD_MULTIPLE` together with the flag.
 unsafe impl Sync for Process {}
 
+/// The bits of the gate: one look at all of them, where every call passes.
+mod bar {
+    /// The library does not run, or runs for several threads: [`Phase::Single`](super::Phase) is another phase.
+    pub const CLOSED: u8 = 1;
+    /// Somebody is inside (without the lock).
+    pub const ENTERED: u8 = 2;
+    /// A call panicked inside: nobody gets in any more.
+    pub const POISONED: u8 = 4;
+}
+
+impl Process {
+    /// Sets and clears bits of the gate. Not at one stroke: only who is alone inside, by the user's promise or by the lock, changes
+    /// any.
+    #[inline(always)]
+    fn set_gate(&self, set: u8, clear: u8) {
+        let bars = self.gate.load(Ordering::Relaxed);
+        self.gate.store(bars & !clear | set, Ordering::Relaxed);
+    }
+
+    fn is_poisoned(&self) -> bool {
+        self.gate.load(Ordering::Relaxed) & bar::POISONED != 0
+    }
+
+    fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+        let closed = if phase == Phase::Single { 0 } else { bar::CLOSED };
+        let bars = self.gate.load(Ordering::Relaxed) & !bar::CLOSED;
+        self.gate.store(bars | closed, Ordering::Release);
+    }
+}
+
 static PROCESS: Process = Process {
     phase: AtomicU8::new(Phase::Before as u8),
-    entered: AtomicBool::new(false),
-    poisoned: AtomicBool::new(false),
+    gate: AtomicU8::new(bar::CLOSED),
     lock: Mutex::new(()),
     inside: UnsafeCell::new(None),
 };
@@ -132,15 +160,29 @@ impl DerefMut for Entered {
     }
 }
 
+impl Entered {
+    /// Goes out, in the fewest steps: nothing panicked, or this would not be called. Dropping does the same.
+    #[inline(always)]
+    pub fn leave(self) {
+        if self.lock.is_none() {
+            PROCESS.set_gate(0, bar::ENTERED);
+            std::mem::forget(self);
+        }
+    }
+}
+
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            PROCESS.poisoned.store(true, Ordering::Relaxed);
-        }
+        let poison = if std::thread::panicking() { bar::POISONED } else { 0 };
         match &self.lock {
-            None => PROCESS.entered.store(false, Ordering::Relaxed),
-            Some(_) => HOLDS.set(false),
+            None => PROCESS.set_gate(poison, bar::ENTERED),
+            Some(_) => {
+                if poison != 0 {
+                    PROCESS.set_gate(poison, 0);
+                }
+                HOLDS.set(false);
+            }
         }
     }
 }
@@ -161,14 +203,11 @@ pub fn enter() -> Result<Entered> {
 /// was done; [`enter`] tells why. No closure in between: what short calls do with it stays in registers.
 #[inline(always)]
 pub fn enter_now() -> Option<Entered> {
-    if PROCESS.phase.load(Ordering::Acquire) == Phase::Single as u8
-        && !PROCESS.entered.load(Ordering::Relaxed)
-        && !PROCESS.poisoned.load(Ordering::Relaxed)
-    {
-        PROCESS.entered.store(true, Ordering::Relaxed);
-        return Some(Entered { lock: None });
+    if PROCESS.gate.load(Ordering::Acquire) != 0 {
+        return None;
     }
-    None
+    PROCESS.gate.store(bar::ENTERED, Ordering::Relaxed);
+    Some(Entered { lock: None })
 }
 
 #[cold]
@@ -191,9 +230,7 @@ pub fn check() -> Result<()> {
     let why = match phase() {
         Phase::Before => "called before MPI_Init",
         Phase::After => "called after MPI_Finalize",
-        _ if PROCESS.poisoned.load(Ordering::Relaxed) => {
-            "an earlier call panicked inside the library"
-        }
+        _ if PROCESS.is_poisoned() => "an earlier call panicked inside the library",
         _ => return Ok(()),
     };
     Err(fail(abi::MPI_ERR_OTHER, why))
@@ -354,7 +391,7 @@ pub fn start(multiple: bool) -> Result<()> {
     // SAFETY: nobody is inside before the phase says so, and this is reached once.
     unsafe { *PROCESS.inside.get() = Some(inside) };
     let phase = if multiple { Phase::Multiple } else { Phase::Single };
-    PROCESS.phase.store(phase as u8, Ordering::Release);
+    PROCESS.set_phase(phase);
     Ok(())
 }
 
@@ -381,7 +418,7 @@ fn print_by_lines() {
 /// Those of the run-time environment.
 pub fn stop() -> Result<()> {
     let mut inside = enter()?;
-    PROCESS.phase.store(Phase::After as u8, Ordering::Release);
+    PROCESS.set_phase(Phase::After);
     inside.engine.finalize()?;
     Ok(())
 }
