@@ -10,7 +10,7 @@ use crate::message::{Element, ElementMut, Source, Status, Tag};
 use crate::threading::{Handle, Single, Threading, Ticket};
 use crate::{Comm, Error, Result};
 use ironweave_core::{PersistentId, TaskId};
-use ironweave_pml::ob1::{Mode, ReqId, Started};
+use ironweave_pml::ob1::{self, Mode, ReqId, Started};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -73,19 +73,19 @@ enum Slot<K> {
 }
 
 impl<K> Open<K> {
-    #[inline]
-    fn insert(&mut self, slot: Slot<K>) -> usize {
+    /// Puts into a free place what `make` makes there: built beside it and copied, it would be read back in wider words than it was
+    /// written in, which waits for all stores before (an eighth of what a receiver of short messages does).
+    #[inline(always)]
+    fn insert(&mut self, make: impl FnOnce() -> Slot<K>) -> usize {
         let index = self.free;
-        match self.slots.get_mut(index) {
-            Some(free) => {
-                // Free slots hold nothing that would have to be dropped.
-                if let Slot::Free(next) = std::mem::replace(free, slot) {
-                    self.free = next;
-                }
-                index
-            }
-            None => self.grow(slot),
+        if let Some(place) = self.slots.get_mut(index)
+            && let Slot::Free(next) = *place
+        {
+            self.free = next;
+            *place = make();
+            return index;
         }
+        self.grow(make())
     }
 
     #[cold]
@@ -169,12 +169,12 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
 
     /// Remembers a collective operation until somebody has seen its end; its place.
     pub(crate) fn keep(&self, task: TaskId) -> usize {
-        self.open.borrow_mut().insert(Slot::Task(task))
+        self.open.borrow_mut().insert(|| Slot::Task(task))
     }
 
     /// Remembers a persistent collective operation until it is freed; its place.
     pub(crate) fn keep_persistent(&self, id: PersistentId) -> usize {
-        self.open.borrow_mut().insert(Slot::Series(id, None))
+        self.open.borrow_mut().insert(|| Slot::Series(id, None))
     }
 
     /// Notes whether a run of it is under way.
@@ -211,7 +211,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
             }
             let completion = engine.pml.test(request)?;
             match completion.result {
-                Err(ironweave_pml::ob1::PmlError::ProcFailedPending) => {
+                Err(ob1::PmlError::ProcFailedPending) => {
                     cancel = true;
                     None
                 }
@@ -238,20 +238,31 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         tag: i32,
     ) -> Result<Request<'scope, 'env, (), T>> {
         let tag = Tag::check(tag)?;
-        let (id, bytes) = (self.comm.id(), data.as_bytes());
+        let bytes = data.as_bytes();
+        if self.comm.handle().send_now(self.comm.id(), bytes, dest, tag) {
+            let state = Progress::Done(Status::SENT);
+            return Ok(Request { scope: self, state, buffer: Lent::new(()) });
+        }
+        self.isend_farther(bytes, dest, tag)
+    }
+
+    /// Starts a send that is not over at once.
+    #[cold]
+    #[inline(never)]
+    fn isend_farther(
+        &'scope self,
+        bytes: &'scope [u8],
+        dest: u32,
+        tag: i32,
+    ) -> Result<Request<'scope, 'env, (), T>> {
+        let id = self.comm.id();
         let inline = self.comm.handle().with(|engine| {
             engine.listen();
-            if engine.pml.send_tiny(id, bytes, dest, tag) {
-                return Ok(true);
-            }
             engine.resolving(|pml| pml.send_inline(id, bytes, dest, tag))
         })?;
         if inline {
-            return Ok(Request {
-                scope: self,
-                state: Progress::Done(Status::SENT),
-                buffer: Lent::new(()),
-            });
+            let state = Progress::Done(Status::SENT);
+            return Ok(Request { scope: self, state, buffer: Lent::new(()) });
         }
         self.start_send(Mode::Standard, bytes, dest, tag)
     }
@@ -297,14 +308,20 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         let mut buffer = Lent::new(buffer);
         // SAFETY: as in `start_send`; and `buffer` is out of everybody's reach until the request ended.
         let into = unsafe { lend::buffer(buffer.get_mut().as_mut_bytes()) };
-        let ticket = self.comm.handle().recv(self.comm.id(), into, source, tag, false)?;
+        let (handle, id) = (self.comm.handle(), self.comm.id());
+        if let (ob1::Source::Rank(rank), ob1::TagMatch::Tag(tag)) = (source, tag)
+            && let Some(ticket) = handle.recv_now(id, &into, rank, tag)
+        {
+            return Ok(self.track(ticket, buffer));
+        }
+        let ticket = handle.recv(id, into, source, tag, false)?;
         Ok(self.track(ticket, buffer))
     }
 
     /// Remembers an operation until somebody has seen its end.
     #[inline(always)]
     fn track<B>(&'scope self, ticket: Ticketed<T>, buffer: Lent<B>) -> Request<'scope, 'env, B, T> {
-        let slot = self.open.borrow_mut().insert(Slot::Once(ticket.clone()));
+        let slot = self.open.borrow_mut().insert(|| Slot::Once(ticket.clone()));
         Request { scope: self, state: Progress::Open(ticket, slot), buffer }
     }
 
@@ -420,7 +437,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
         request: ReqId,
         buffer: Lent<B>,
     ) -> Persistent<'scope, 'env, B, T> {
-        self.open.borrow_mut().insert(Slot::Persistent(request));
+        self.open.borrow_mut().insert(|| Slot::Persistent(request));
         Persistent { scope: self, request, active: false, buffer }
     }
 }

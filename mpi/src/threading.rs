@@ -101,6 +101,16 @@ pub trait Handle: Clone {
     /// Sends a short message that goes out at once, without a request: whether it did. If not, nothing was done.
     fn send_now(&self, comm: CommId, data: &[u8], dest: u32, tag: i32) -> bool;
 
+    /// Posts a receive from one source with one tag, where nothing is out of the ordinary and no such message is here. `None`: nothing
+    /// was done.
+    fn recv_now(
+        &self,
+        comm: CommId,
+        into: &RecvRegion,
+        source: u32,
+        tag: i32,
+    ) -> Option<Self::Ticket>;
+
     /// Receives a message that comes soon, without a request: its length. `None`: nothing was done.
     fn recv_soon(&self, comm: CommId, into: &RecvRegion, source: u32, tag: i32) -> Option<usize>;
 
@@ -244,7 +254,7 @@ impl Handle for SingleHandle {
         self.with(|engine| engine.resolving(|pml| pml.send(comm, mode, &data, dest, tag)))
     }
 
-    // The next three are spelled out, not made of `with`: their arguments and results stay in registers, which halves what a
+    // The next four are spelled out, not made of `with`: their arguments and results stay in registers, which halves what a
     // short receive costs.
 
     #[inline(always)]
@@ -272,6 +282,15 @@ impl Handle for SingleHandle {
         let out = guarded.engine.pml.send_direct(comm, data, dest, tag);
         guarded.leave();
         out
+    }
+
+    #[inline(always)]
+    fn recv_now(&self, comm: CommId, into: &RecvRegion, source: u32, tag: i32) -> Option<Started> {
+        let mut guarded = self.enter().ok()?;
+        let whole = into.part(0..into.len());
+        let posted = guarded.engine.pml.recv_exact(comm, whole, source, tag);
+        guarded.leave();
+        posted.map(Started::Pending)
     }
 
     #[inline(always)]
@@ -416,6 +435,11 @@ impl Handle for MultipleHandle {
     #[inline(always)]
     fn send_now(&self, _: CommId, _: &[u8], _: u32, _: i32) -> bool {
         false
+    }
+
+    #[inline(always)]
+    fn recv_now(&self, _: CommId, _: &RecvRegion, _: u32, _: i32) -> Option<Posting> {
+        None
     }
 
     #[inline(always)]
