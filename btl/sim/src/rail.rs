@@ -5,7 +5,7 @@ use crate::{Chaos, SimBtl};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Btl, Caps, Counters, Descriptor, EndpointState, Fault, Landing, Loopback, Peer,
-    Refused, RemoteKey, Residue, RmaDescriptor, Sink, Token,
+    Refused, RemoteKey, Residue, RmaDescriptor, Sink, Tiny, Token,
 };
 use std::sync::Arc;
 
@@ -201,6 +201,22 @@ impl<W: Watch> Btl for Rail<W> {
             Rail::Sim(btl) => btl.take_next(peer, turns, take),
             // Whoever puts in faults, or watches, sees what `progress` reports.
             Rail::Chaos(_) | Rail::Watched(..) => false,
+        }
+    }
+
+    fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
+        match self {
+            Rail::Own(btl) => btl.send_tiny(peer, header, payload),
+            Rail::Sim(btl) => btl.send_tiny(peer, header, payload),
+            Rail::Chaos(_) | Rail::Watched(..) => false,
+        }
+    }
+
+    fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+        match self {
+            Rail::Own(btl) => btl.take_tiny(peer, turns, header, into),
+            Rail::Sim(btl) => btl.take_tiny(peer, turns, header, into),
+            Rail::Chaos(_) | Rail::Watched(..) => Tiny::Unable,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::net::{SimNet, Taken};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Btl, Caps, Cause, Counters, Descriptor, EndpointState, Fault, Header, Peer, Refused,
-    RemoteKey, Residue, RmaDescriptor, RmaKind, Sink,
+    RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, TINY_MAX, Tiny,
 };
 use std::sync::Arc;
 
@@ -232,6 +232,31 @@ impl Btl for SimBtl {
         F: FnOnce(&[u8], &[u8]) -> bool,
     {
         self.net.0.borrow_mut().take_next(self.port, peer.0, take)
+    }
+
+    // As over shared memory: rails that can be lost carry numbered frames, which are taken with `take_next`.
+
+    fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
+        let header = header.map(u64::to_ne_bytes);
+        self.caps().lossless
+            && payload.len() <= TINY_MAX
+            && self.send_short(peer, header.as_flattened(), payload).is_ok()
+    }
+
+    fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+        if !self.caps().lossless {
+            return Tiny::Unable;
+        }
+        let header = header.map(u64::to_ne_bytes);
+        let mut tiny = Tiny::Left;
+        self.take_next(peer, turns, |found, payload| {
+            if found == header.as_flattened() && payload.len() <= into.len() {
+                into.write(0, payload);
+                tiny = Tiny::Taken(payload.len());
+            }
+            tiny != Tiny::Left
+        });
+        tiny
     }
 
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
