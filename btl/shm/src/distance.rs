@@ -28,8 +28,9 @@ pub(crate) struct Distance {
     stores: Stores,
     /// What measuring nothing shows.
     overhead_ns: u32,
-    /// The last measurements.
-    recent: [u32; 3],
+    /// The last measurements; of the first one three, as it is all that is known: a ring is read once in a lap, and a far reader
+    /// would have got some megabytes the slow way.
+    recent: Option<[u32; 3]>,
     next: usize,
     /// Payloads of at least this length are streamed.
     streamed_from: usize,
@@ -39,7 +40,7 @@ impl Distance {
     pub(crate) fn new(stores: Stores) -> Self {
         let overhead_ns = (0..8).map(|_| time(|| ()).1).min().unwrap_or(0);
         let mut distance =
-            Distance { stores, overhead_ns, recent: [NEAR_NS; 3], next: 0, streamed_from: 0 };
+            Distance { stores, overhead_ns, recent: None, next: 0, streamed_from: 0 };
         distance.judge();
         distance
     }
@@ -58,15 +59,16 @@ impl Distance {
         }
         let (value, took) = time(load);
         if value != *known {
-            self.recent[self.next] = took.saturating_sub(self.overhead_ns);
-            self.next = (self.next + 1) % self.recent.len();
+            let took = took.saturating_sub(self.overhead_ns);
+            self.recent.get_or_insert([took; 3])[self.next] = took;
+            self.next = (self.next + 1) % 3;
             self.judge();
         }
         value
     }
 
     fn judge(&mut self) {
-        let [a, b, c] = self.recent;
+        let [a, b, c] = self.recent.unwrap_or([NEAR_NS; 3]);
         let median = a.max(b).min(a.min(b).max(c));
         self.streamed_from = match self.stores {
             Stores::Cached => usize::MAX,
@@ -97,9 +99,25 @@ mod tests {
             ([240, 20, 20], usize::MAX),
             ([120, 60, 120], FAR_STREAMED),
         ] {
-            distance.recent = recent;
+            distance.recent = Some(recent);
             distance.judge();
             assert_eq!(distance.streamed_from(), expected, "{recent:?}");
         }
+    }
+
+    #[test]
+    fn the_first_measurement_decides_until_there_are_others() {
+        let mut distance = Distance::new(Stores::Auto);
+        assert_eq!(distance.streamed_from(), usize::MAX, "nothing is known");
+        distance.measure(&0, || 0);
+        assert_eq!(distance.recent, None, "the line need not have come from the reader");
+        let slow = || {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            1
+        };
+        distance.measure(&0, slow);
+        assert_eq!(distance.streamed_from(), FAR_STREAMED);
+        distance.measure(&0, || 1);
+        assert_eq!(distance.streamed_from(), FAR_STREAMED, "one of three");
     }
 }
