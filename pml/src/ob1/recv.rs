@@ -346,6 +346,7 @@ impl Engine {
 
     /// Begins to post a receive for one source and one tag, when nothing is out of the ordinary: no message here, no failure,
     /// no revocation. Its buffer is to be set at once. Answers the token, or 0 when nothing was done.
+    #[inline(always)]
     pub fn post_exact(&mut self, id: CommId, rank: u32, tag: i32) -> u64 {
         let Ok(comm) = self.comms.get_mut(id) else { return 0 };
         let troubled = !UNCHECKED && (comm.interruption.any() || comm.failures.any());
