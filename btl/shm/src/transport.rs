@@ -31,6 +31,14 @@ use std::time::{Duration, Instant};
 pub(crate) const NAME: &str = "shm";
 /// Records taken from one ring before the next is looked at.
 const BURST: usize = 32;
+/// So many frames at once, …
+const STREAM: usize = 4;
+/// … of so many bytes of records each, are a stream …
+const STREAM_BYTES: u64 = 256;
+/// … whose reader, when it has read all there is, looks away for so many pauses of the processor, some 0.4 µs: else it takes each line of
+/// the next frame from its writer as soon as a part of it is written. Measured in turns, windows of 512 bytes between near cores 5.0 to
+/// 6.2 million messages a second, of 1 KiB the same; of 64 bytes it would be 14 to 11.
+const LOOK_AWAY: u32 = 24;
 /// Polls without a record after which a ring may be parked.
 const IDLE_POLLS: u32 = 4096;
 /// So many rings are polled for ever: looking at them costs less than parking them.
@@ -605,6 +613,7 @@ impl Btl for Shm {
             let most = if incoming.idle == 0 { BURST } else { 1 };
             incoming.idle = 0;
             let mut taken = 0;
+            let began = incoming.reader.position();
             let end = loop {
                 let Incoming { reader, shuttles, .. } = &mut **incoming;
                 match reader.poll(peer, sink, &self.counters, &mut self.warmth, shuttles) {
@@ -622,6 +631,11 @@ impl Btl for Shm {
                 }
             };
             reports += taken;
+            let bytes = incoming.reader.position() - began;
+            let stream = (STREAM..BURST).contains(&taken) && bytes >= STREAM_BYTES * taken as u64;
+            if stream && self.hot.len() == 1 && !self.crowded {
+                (0..LOOK_AWAY).for_each(|_| std::hint::spin_loop());
+            }
             if let Err(Malformed(what)) = end {
                 self.counters.rejected.add(1);
                 self.hot.retain(|&hot| hot != peer.0);

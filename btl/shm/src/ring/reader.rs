@@ -85,6 +85,12 @@ impl Reader {
         self.shared.word(self.at(self.pos)).load(Ordering::Acquire) != 0
     }
 
+    /// Bytes of records that were read, since the start.
+    #[inline(always)]
+    pub(crate) fn position(&self) -> u64 {
+        self.pos
+    }
+
     /// Whether a frame has begun of which more is to come.
     #[inline(always)]
     pub(crate) fn is_amid(&self) -> bool {
