@@ -162,7 +162,7 @@ impl RecvRegion {
         unsafe { copy::copy_ahead(source.as_ptr(), self.start.wrapping_add(offset), source.len()) }
     }
 
-    /// As [`write`](RecvRegion::write), past the cache: for memory that is in nobody's cache.
+    /// As [`write`](RecvRegion::write), past the cache: for memory that is in nobody's cache. [`copy::settle`] before anybody is told.
     ///
     /// # Panics
     /// When it does not fit.

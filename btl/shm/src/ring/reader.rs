@@ -8,7 +8,7 @@ use crate::shared::{Shared, Spot};
 use crate::shuttle::{Dock, Shuttle, Shuttles};
 use crate::warmth::{Warmth, Way};
 use ironweave_btl::memory::RecvRegion;
-use ironweave_btl::{Cause, Counters, Fault, Header, Landing, Peer, Sink, Token};
+use ironweave_btl::{Cause, Counters, Fault, Header, Landing, Peer, Sink, Token, copy};
 
 /// The reader gives bulk space back in parts of this fraction.
 const BULK_GIVE_BACK: usize = 8;
@@ -36,6 +36,14 @@ struct Partial {
     landing: Option<(RecvRegion, Token)>,
     /// How it is written there.
     way: Way,
+}
+
+/// What was written in this way is all there for whoever is told now, on any core.
+#[inline]
+fn settle(way: Way) {
+    if way == Way::Past {
+        copy::settle();
+    }
 }
 
 /// The reading end.
@@ -364,6 +372,7 @@ impl Reader {
         }
         match partial.landing {
             Some((region, token)) => {
+                settle(partial.way);
                 counters.frames_received.add(1);
                 counters.bytes_received.add(partial.len as u64);
                 sink.landed(from, region, token, Ok(()));
@@ -416,7 +425,8 @@ impl Reader {
 
     /// Ends a frame that will never be whole, with `cause`.
     pub(crate) fn abandon<S: Sink>(&mut self, from: Peer, cause: &Cause, sink: &mut S) {
-        if let Some(Partial { landing: Some((region, token)), .. }) = self.partial.take() {
+        if let Some(Partial { landing: Some((region, token)), way, .. }) = self.partial.take() {
+            settle(way);
             sink.landed(from, region, token, Err(Fault::operation(from, cause.clone())));
         }
     }
