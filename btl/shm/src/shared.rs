@@ -146,11 +146,7 @@ mod real {
         /// Orders all streamed bytes before what is stored after this.
         #[inline(always)]
         pub(crate) fn settle(&self) {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: part of x86-64; touches no memory.
-            unsafe {
-                std::arch::x86_64::_mm_sfence();
-            }
+            ironweave_btl::copy::settle();
         }
 
         /// Asks for the lines of the `len` bytes at `at`, which are about to be written.
