@@ -30,16 +30,30 @@ impl Incarnation {
     /// Whether its detector waits for a core. `false` when that cannot be told. Reads a few files of the kernel's.
     #[must_use]
     pub fn is_starved(&self) -> bool {
+        self.threads().iter().any(|(name, runs)| name == DETECTOR_THREAD && *runs)
+    }
+
+    /// Whether it has no detector (yet), though one of its threads has a core or waits for one: it gets to making one late, or has left.
+    #[must_use]
+    pub fn is_before_detector(&self) -> bool {
+        let threads = self.threads();
+        threads.iter().all(|(name, _)| name != DETECTOR_THREAD)
+            && threads.iter().any(|(_, runs)| *runs)
+    }
+
+    /// The names of its threads, and whether each has a core or waits for one; none when that cannot be told.
+    fn threads(&self) -> Vec<(String, bool)> {
         if started(self.process) != Some(self.started) {
-            return false;
+            return Vec::new();
         }
         let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.process)) else {
-            return false;
+            return Vec::new();
         };
-        threads.flatten().any(|thread| {
-            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            parse(&stat).is_some_and(|(name, state, _)| name == DETECTOR_THREAD && state == "R")
-        })
+        let named = threads.flatten().filter_map(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
+            parse(&stat).map(|(name, state, _)| (name.to_owned(), state == "R"))
+        });
+        named.collect()
     }
 }
 
@@ -76,6 +90,7 @@ mod tests {
     fn only_a_runnable_detector_of_that_very_process_is_starved() {
         let here = Incarnation::here().expect("a Linux host");
         assert!(!here.is_starved(), "nobody here has a detector");
+        assert!(here.is_before_detector(), "this thread runs");
         static BUSY: AtomicBool = AtomicBool::new(true);
         let detector = std::thread::Builder::new().name(DETECTOR_THREAD.into()).spawn(|| {
             while BUSY.load(Ordering::Relaxed) {
@@ -91,6 +106,7 @@ mod tests {
             }
         };
         becomes(true);
+        assert!(!here.is_before_detector());
         assert!(!Incarnation { started: here.started + 1, ..here }.is_starved(), "an earlier one");
         BUSY.store(false, Ordering::Relaxed);
         becomes(false);

@@ -75,6 +75,10 @@ pub enum Event {
     },
     /// The other answer to [`Effect::Accused`]: it lives, and is kept from its core. Its silence counts anew.
     Starved(u32),
+    /// Nothing that was to be sent to it has gone out before now: its silence counts from here on.
+    Unasked(u32),
+    /// This process itself has not yet got to asking for the verdicts that it waits for, for want of a core: the time for them counts anew.
+    Waiting,
     /// The answer to [`Effect::Missing`] when the process has left the job; when it has not there is nothing to say.
     HasLeft(u32),
     /// This process leaves the job; [`Effect::Left`] follows.
@@ -352,6 +356,14 @@ impl Detector {
                     self.listen_anew(process, now);
                 }
             }
+            Event::Unasked(process) => {
+                self.accused.remove(&process);
+                self.listen_anew(process, now);
+            }
+            Event::Waiting => {
+                let whole = self.patience();
+                self.accused.values_mut().for_each(|left| *left = whole);
+            }
             Event::HasLeft(process) => {
                 if process < self.ring.size && self.ring.is_other_member(process) {
                     self.left(process, None, None, now);
@@ -383,9 +395,10 @@ impl Detector {
             for left in self.accused.values_mut() {
                 *left = left.saturating_sub(listened);
             }
+            let whole = self.patience();
             for process in silent {
                 if let Entry::Vacant(new) = self.accused.entry(process) {
-                    new.insert((self.config.timeout / 2).max(VERDICT_MIN));
+                    new.insert(whole);
                     self.effects.push_back(Effect::Accused(process));
                 }
             }
@@ -404,6 +417,11 @@ impl Detector {
         self.repeat_farewells(now);
         self.drive_notices(now);
         self.finish_leaving(now);
+    }
+
+    /// How long a verdict is waited for.
+    fn patience(&self) -> Nanos {
+        (self.config.timeout / 2).max(VERDICT_MIN)
     }
 
     fn message(&mut self, from: u32, message: Message, now: Nanos) {

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::time::{Duration, Instant};
 
@@ -72,9 +73,19 @@ pub(super) struct Driver {
     /// Held as long as this thread runs.
     lifeline: Option<Lifeline>,
     questions: Option<Sender<Question>>,
+    /// How many of them were put.
+    asked: u64,
+    asker: Arc<AskerState>,
     answers: (Sender<Answer>, Receiver<Answer>),
     /// Since this thread's beginning.
     clock: Box<dyn Fn() -> Nanos + Send>,
+}
+
+/// How many questions the asking thread has taken, and has done with.
+#[derive(Default)]
+struct AskerState {
+    taken: AtomicU64,
+    done: AtomicU64,
 }
 
 /// Whether the thread goes on.
@@ -101,6 +112,8 @@ impl Driver {
             directory: job.directory().clone(),
             lifeline: job.lifeline(),
             questions: None,
+            asked: 0,
+            asker: Arc::default(),
             answers: channel(),
             clock: Box::new(move || origin.elapsed().as_nanos() as Nanos),
         };
@@ -157,10 +170,19 @@ impl Driver {
             self.answered(answer);
         }
         let now = self.now();
+        if self.asker_is_late() {
+            self.detector.handle(Event::Waiting, now);
+        }
         if self.detector.next_deadline().is_some_and(|deadline| now >= deadline) {
             self.detector.tick(now);
         }
         self.carry_out()
+    }
+
+    /// Whether questions lie there that the asking thread has not taken, though it has nothing else to do: it gets no core.
+    fn asker_is_late(&self) -> bool {
+        let taken = self.asker.taken.load(Ordering::Acquire);
+        taken < self.asked && taken == self.asker.done.load(Ordering::Acquire)
     }
 
     fn read_page(&mut self) {
@@ -286,6 +308,8 @@ impl Driver {
             for datagram in waiting {
                 let _ = self.socket.send_to(&datagram, addresses[0]);
             }
+            // It was not asked before, however long the look-up took: who asks may get no core, either.
+            self.detector.handle(Event::Unasked(process), self.now());
         }
     }
 
@@ -298,6 +322,7 @@ impl Driver {
             Some(questions) => questions.send(question).err().map(|error| error.0),
             None => Some(question),
         };
+        self.asked += u64::from(unasked.is_none());
         // No thread to be had: nobody can say more than we know.
         match unasked {
             Some(Question::Starved(process) | Question::Fate(process)) => {
@@ -315,6 +340,7 @@ impl Driver {
             answers: self.answers.0.clone(),
             directory: self.directory.clone(),
             shared: Arc::clone(&self.shared),
+            state: Arc::clone(&self.asker),
             local: self.local,
             homes: HashMap::new(),
             mute: HashMap::new(),
@@ -351,6 +377,7 @@ struct Asker {
     answers: Sender<Answer>,
     directory: Directory,
     shared: Arc<Shared>,
+    state: Arc<AskerState>,
     local: SocketAddr,
     /// Where those run that were asked about.
     homes: HashMap<u32, Home>,
@@ -366,7 +393,10 @@ impl Asker {
         }
         let Some(home) = self.homes.get(&process) else { return false };
         if home.is_here() {
-            return home.process.is_starved();
+            // One that has left has no detector any more, and is no failure.
+            return home.process.is_starved()
+                || home.process.is_before_detector()
+                    && !matches!(self.directory.has_left(process), Ok(true));
         }
         if self.mute.get(&home.host).is_some_and(|since| since.elapsed() < MUTE) {
             return false;
@@ -383,30 +413,38 @@ impl Asker {
     /// Until the driver is gone.
     fn run(mut self) {
         while let Ok(question) = self.asked.recv() {
-            let answer = match question {
-                Question::Address(process) => {
-                    let published = self.directory.lookup(process, KEY).ok().flatten();
-                    Answer::Address(process, reachable(published, self.local))
-                }
-                Question::Starved(process) => {
-                    Answer::Starved { process, starved: self.is_starved(process) }
-                }
-                Question::Fate(process) => {
-                    Answer::Fate(process, self.directory.accuse(process).unwrap_or(Fate::Unknown))
-                }
-                Question::Left(process) => match self.directory.has_left(process) {
-                    Ok(true) => Answer::Left(process),
-                    _ => continue,
-                },
-                Question::Dead => {
-                    Answer::Dead(self.directory.told_dead().ok().flatten().unwrap_or_default())
-                }
-            };
-            if self.answers.send(answer).is_err() {
+            self.state.taken.fetch_add(1, Ordering::Release);
+            let answer = self.answer(question);
+            let heard = answer.is_none_or(|answer| self.answers.send(answer).is_ok());
+            self.state.done.fetch_add(1, Ordering::Release);
+            if !heard {
                 return;
             }
             let _ = rustix::io::write(&self.shared.wake, &[1]);
         }
+    }
+
+    /// What the process manager says.
+    fn answer(&mut self, question: Question) -> Option<Answer> {
+        Some(match question {
+            Question::Address(process) => {
+                let published = self.directory.lookup(process, KEY).ok().flatten();
+                Answer::Address(process, reachable(published, self.local))
+            }
+            Question::Starved(process) => {
+                Answer::Starved { process, starved: self.is_starved(process) }
+            }
+            Question::Fate(process) => {
+                Answer::Fate(process, self.directory.accuse(process).unwrap_or(Fate::Unknown))
+            }
+            Question::Left(process) => match self.directory.has_left(process) {
+                Ok(true) => Answer::Left(process),
+                _ => return None,
+            },
+            Question::Dead => {
+                Answer::Dead(self.directory.told_dead().ok().flatten().unwrap_or_default())
+            }
+        })
     }
 }
 
@@ -415,7 +453,6 @@ mod tests {
     use super::*;
     use ironweave_ft::detector::{Config, Digest};
     use rustix::pipe::{PipeFlags, pipe_with};
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Condvar, Mutex};
 
     const MS: Nanos = 1_000_000;
@@ -468,6 +505,8 @@ mod tests {
                 directory: job.directory().clone(),
                 lifeline: None,
                 questions: Some(questions),
+                asked: 0,
+                asker: Arc::default(),
                 answers: channel(),
                 clock: Box::new(move || now.load(Ordering::Relaxed)),
             };
@@ -482,7 +521,10 @@ mod tests {
         /// A turn, and what was asked in it.
         fn turn(&mut self) -> Vec<Question> {
             assert!(self.driver.turn() == Life::On, "it goes on");
-            self.asked.try_iter().collect()
+            let asked: Vec<Question> = self.asked.try_iter().collect();
+            // Taken, and never done with.
+            self.driver.asker.taken.fetch_add(asked.len() as u64, Ordering::Relaxed);
+            asked
         }
 
         /// A turn a period later.
@@ -609,6 +651,43 @@ mod tests {
             }
             assert!(rig.now() - since >= CONFIG.timeout / 2, "{}", rig.now() - since);
         }
+    }
+
+    /// Who asks gets no core: nobody has looked at the accused, so it is not judged.
+    #[test]
+    fn time_in_which_nobody_asked_is_no_patience() {
+        let mut rig = Rig::new();
+        let turns = 5 * CONFIG.timeout / CONFIG.period;
+        let turn = |rig: &mut Rig| {
+            rig.clock.fetch_add(CONFIG.period, Ordering::Relaxed);
+            assert!(rig.driver.turn() == Life::On);
+        };
+        (0..turns).for_each(|_| turn(&mut rig));
+        assert!(rig.driver.detector.accuses(OTHER));
+        assert_eq!(rig.news(), []);
+        assert_eq!(rig.turn(), [Question::Starved(OTHER)], "asked once");
+        // It is taken, and the answer does not come.
+        (0..turns).for_each(|_| turn(&mut rig));
+        assert_eq!(rig.news(), [ENDED]);
+    }
+
+    /// A process that is looked up for long was sent nothing meanwhile.
+    #[test]
+    fn who_was_asked_nothing_yet_is_not_silent() {
+        let mut rig = Rig::new();
+        let there = rig.socket.local_addr().expect("bound");
+        rig.driver.peers.clear();
+        rig.driver.shared.command(Command::Suspect(OTHER));
+        assert_eq!(rig.until_asked(Question::Address(OTHER)), CONFIG.period);
+        let asked = rig.until_asked(Question::Starved(OTHER));
+        assert!(asked <= CONFIG.timeout);
+        rig.answer(Answer::Address(OTHER, vec![there]));
+        assert_eq!(rig.turn(), []);
+        assert!(!rig.driver.detector.accuses(OTHER), "it was sent the question a moment ago");
+        assert_eq!(rig.answer_starved(false), [], "it is not to be ended");
+        rig.answer_probes();
+        assert_eq!(rig.later(), []);
+        assert_eq!(rig.news(), [News::Lives(OTHER)]);
     }
 
     /// As often as it is found so; when it is silent for another reason it is ended.
