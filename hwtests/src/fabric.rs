@@ -7,6 +7,8 @@ use std::process::Command;
 pub const HOSTS: &str = "IRONWEAVE_VERBS_HOSTS";
 /// Set inside the virtual machine.
 pub const VM: &str = "IRONWEAVE_VM";
+/// Set where the devices are known to page memory on demand: what wants that must not be skipped.
+pub const PAGING: &str = "IRONWEAVE_VERBS_PAGING";
 
 /// The RDMA devices of two hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use ironweave_btl_ofi::{Ofi, OfiConfig};
 use ironweave_btl_shm::{Shm, ShmConfig, SingleCopy};
 use ironweave_btl_tcp::{Selector, SelectorError, Tcp, TcpConfig};
 use ironweave_btl_uct::{Uct, UctConfig};
-use ironweave_btl_verbs::{Ip, Ring, Timers, Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, OnDemand, Ring, Timers, Verbs, VerbsConfig};
 use ironweave_ft::PlaneConfig;
 use ironweave_pml::ob1::{Config, Ob1};
 use ironweave_rte::Job;
@@ -156,6 +156,11 @@ fn verbs(job: &Job) -> Result<Vec<Verbs>> {
         buffer: (params.number("btl_verbs_buffer_size") as usize).clamp(2 << 10, 1 << 20),
         credits,
         kept: params.number("btl_verbs_kept") as usize,
+        on_demand: match params.text("btl_verbs_on_demand") {
+            "always" => OnDemand::Always,
+            "never" => OnDemand::Never,
+            _ => OnDemand::Auto,
+        },
         ring: match params.text("btl_verbs_ring") {
             "on" => Ring::On,
             "off" => Ring::Off,

@@ -18,6 +18,8 @@ pub struct Port {
     pub link: &'static str,
     /// The kernel's words for its speed.
     pub rate: String,
+    /// Whether its device says that it pages memory on demand.
+    pub on_demand: bool,
     /// Why verbs does not use it; `None` when it does.
     pub unused: Option<String>,
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}, {}): ", self.name, self.link, self.rate)?;
         match &self.unused {
+            None if self.on_demand => f.write_str("used by verbs, pages on demand"),
             None => f.write_str("used by verbs"),
             Some(why) => write!(f, "not used: {why}"),
         }
@@ -59,7 +62,8 @@ pub fn ports(params: &Params) -> Vec<Port> {
             } else {
                 unusable(&word(&directory.join("state")), &opened)
             };
-            ports.push(Port { name, link, rate: word(&directory.join("rate")), unused });
+            let on_demand = opened.as_ref().is_ok_and(|device| device.limits().on_demand);
+            ports.push(Port { name, link, rate: word(&directory.join("rate")), on_demand, unused });
         }
     }
     ports
@@ -111,7 +115,7 @@ mod tests {
     fn every_port_says_whether_it_is_used() {
         for port in ports(&Params::default()) {
             let text = port.to_string();
-            assert!(text.ends_with("used by verbs") || text.contains("not used: "), "{text}");
+            assert!(text.contains("used by verbs") || text.contains("not used: "), "{text}");
         }
     }
 }

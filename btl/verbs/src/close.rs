@@ -170,6 +170,7 @@ impl Verbs {
                     // Before the report: the owner may free the memory in it.
                     Through::Registered(registration) => drop(registration),
                     Through::Kept(kept) => drop(kept),
+                    Through::Paged(registration) => drop(registration),
                 }
                 self.counters.purged.add(purged);
                 sink.rma_completed(descriptor, outcome);

@@ -59,6 +59,11 @@ pub struct VerbsConfig {
     pub queue: u32,
     /// Bytes of [lasting](ironweave_btl::lasting) memory that stay registered, at most.
     pub kept: usize,
+    /// Whether devices that page on demand keep the user's own memory registered.
+    pub on_demand: OnDemand,
+    /// Have a device show that it pages on demand rightly before it is relied upon. Only tests that know what is wrong with a
+    /// device leave that out.
+    pub trial: bool,
     /// Bytes sent inline, if the device can.
     pub inline: u32,
     /// Whether peers may write short frames straight into rings of ours, and we into theirs.
@@ -84,6 +89,18 @@ pub enum Ring {
     On,
     /// Nowhere.
     Off,
+}
+
+/// Whether to keep the user's own memory registered, where devices page on demand: see `paged.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDemand {
+    /// What is used again.
+    #[default]
+    Auto,
+    /// From the first use on.
+    Always,
+    /// Nothing, nor is memory paged on demand where the limit of locked memory is reached.
+    Never,
 }
 
 impl Default for VerbsConfig {
@@ -113,6 +130,8 @@ impl Default for VerbsConfig {
             completions: 16_384,
             queue: 128,
             kept: 256 << 20,
+            on_demand: OnDemand::Auto,
+            trial: true,
             inline: 220,
             ring: Ring::Auto,
             ring_after: 16,

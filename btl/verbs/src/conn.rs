@@ -55,8 +55,10 @@ pub enum Through {
     Slot(Slot),
     /// Directly, by a registration for this operation.
     Registered(Registration),
-    /// Directly, by one that is kept.
+    /// Directly, by one that is kept, of lasting memory …
     Kept(Arc<Kept<Registration>>),
+    /// … or of whatever is there, paged on demand.
+    Paged(Arc<Registration>),
 }
 
 impl std::fmt::Debug for Through {
@@ -65,6 +67,7 @@ impl std::fmt::Debug for Through {
             Through::Slot(slot) => slot.fmt(f),
             Through::Registered(_) => f.write_str("registered"),
             Through::Kept(_) => f.write_str("registered before"),
+            Through::Paged(_) => f.write_str("paged on demand"),
         }
     }
 }

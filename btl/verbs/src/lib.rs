@@ -22,6 +22,7 @@ mod fault;
 mod iwarp;
 mod meet;
 mod memory;
+mod paged;
 mod progress;
 mod rail;
 #[doc(hidden)] // for tests that play liars
@@ -32,6 +33,6 @@ mod sleep;
 pub mod wire;
 
 pub use address::Ip;
-pub use config::{OpenError, Ring, VerbsConfig};
+pub use config::{OnDemand, OpenError, Ring, VerbsConfig};
 pub use ironweave_ffi_verbs::Timers;
 pub use rail::{NAME, Verbs};

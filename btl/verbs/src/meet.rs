@@ -41,7 +41,7 @@ impl Verbs {
     }
 
     /// The way to a contact.
-    fn path(&self, contact: &Contact) -> Path {
+    pub(crate) fn path(&self, contact: &Contact) -> Path {
         Path {
             port: self.port,
             gid_index: address::entry_for(&self.gids, &contact.gid).0,

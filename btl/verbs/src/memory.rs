@@ -4,16 +4,18 @@
 //! `post` until it is put back, which the owner does when its request came back or its queue pair is gone; a
 //! receive belongs to the device from `post` until its completion. User memory is registered for one operation at a
 //! time, while the operation holds the region, so a registration never outlives the promise that the memory stays
-//! mapped: there is no cache that a `free` or `munmap` of the user could make stale, and no hook to notice them.
-//! Memory that the user has from us is another matter (`cache.rs`). Short operations copy through a slot instead.
+//! mapped: there is no cache that a `free` or `munmap` of the user could make stale, and no hook to notice them. Memory that
+//! the user has from us is another matter (`cache.rs`), and so are devices that page on demand (`paged.rs`). Short operations
+//! copy through a slot instead.
 #![allow(unsafe_code)]
 
 use crate::ring::{Found, Reader, Shape};
 use ironweave_btl::lasting::Lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_ffi_verbs::{
-    Access, Device, Operation, QueuePair, Registration, Sge, SharedQueue, Slab, VerbsError,
+    Access, Device, Operation, Paging, QueuePair, Registration, Sge, SharedQueue, Slab, VerbsError,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A buffer to send from, taken from [`Slots`].
@@ -234,11 +236,12 @@ pub fn register_send(
     device: &Device,
     region: &SendRegion,
     access: Access,
+    paging: Paging,
 ) -> Result<Registration, VerbsError> {
     // SAFETY: the region promises mapped memory while it lives; the caller keeps the registration no longer than the
     // region (with the operation, or until `deregister`) but for retired sources, whose pages the device holds itself
-    // (none is registered on demand), and devices only read it.
-    unsafe { Registration::new(device, region.as_ptr().cast_mut(), region.len(), access) }
+    // (`Open::retire` has none that is paged on demand), and devices only read it.
+    unsafe { Registration::new(device, region.as_ptr().cast_mut(), region.len(), access, paging) }
 }
 
 /// Registers user memory that an operation writes.
@@ -246,15 +249,30 @@ pub fn register_receive(
     device: &Device,
     region: &RecvRegion,
     access: Access,
+    paging: Paging,
 ) -> Result<Registration, VerbsError> {
     // SAFETY: as above; the region promises exclusive use.
-    unsafe { Registration::new(device, region.as_mut_ptr(), region.len(), access) }
+    unsafe { Registration::new(device, region.as_mut_ptr(), region.len(), access, paging) }
+}
+
+/// Registers whole pages of the user's for operations of this side, on demand.
+pub fn register_paged(
+    device: &Device,
+    pages: Range<usize>,
+    access: Access,
+) -> Result<Registration, VerbsError> {
+    let start = std::ptr::without_provenance_mut(pages.start);
+    // SAFETY: no peer has the key, and our own requests name regions only, which promise mapped memory while they live
+    // (`rma.rs`); where something else is mapped there later, later requests mean that.
+    unsafe { Registration::new(device, start, pages.len(), access, Paging::OnDemand) }
 }
 
 /// Registers a whole piece of lasting memory for operations of this side.
 pub fn register_lasting(device: &Device, memory: &Lasting) -> Result<Registration, VerbsError> {
     // SAFETY: the memory stays mapped as long as `Kept`, which has both, and frees it after the registration.
-    unsafe { Registration::new(device, memory.start(), memory.len(), Access::LocalWrite) }
+    unsafe {
+        Registration::new(device, memory.start(), memory.len(), Access::LocalWrite, Paging::Pinned)
+    }
 }
 
 /// Posts a request whose memory is a slot, a control block or a registration that the caller keeps with the

@@ -7,12 +7,13 @@
 use crate::address::{self, Entry};
 use crate::cache::Cache;
 use crate::close::Ending;
-use crate::config::{OpenError, Ring, VerbsConfig};
+use crate::config::{OnDemand, OpenError, Ring, VerbsConfig};
 use crate::conn::{Conn, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
 use crate::iwarp::{self, Iwarp};
 use crate::memory::{Controls, Letters, Receives, Slots};
+use crate::paged::Paged;
 use crate::ring::Shape;
 use crate::rma::Open;
 use crate::wire::{self, Contact, Frame, GREETING, LEAD_MAX, PREFIX};
@@ -66,6 +67,10 @@ pub struct Verbs {
     /// What peers may reach.
     pub(crate) open: Open,
     pub(crate) kept: Cache<Registration>,
+    /// Kept sources and targets, if the device pages on demand and may …
+    pub(crate) paged: Option<[Paged<Registration>; 2]>,
+    /// … and still has to show that it does so rightly.
+    pub(crate) untried: bool,
     pub(crate) sends: Arc<CompletionQueue>,
     pub(crate) arrivals: Arc<CompletionQueue>,
     pub(crate) post: Arc<CompletionQueue>,
@@ -318,6 +323,9 @@ impl Verbs {
         let receives = Receives::new(&device, most, stride)?;
         let now = Instant::now();
         let open = Open::new(&config, iwarp.is_none());
+        let may = limits.on_demand && config.on_demand != OnDemand::Never;
+        let at_once = config.on_demand == OnDemand::Always;
+        let paged = may.then(|| [Paged::new(at_once), Paged::new(at_once)]);
         Ok(Verbs {
             slots: Vec::new(),
             datagrams,
@@ -329,6 +337,8 @@ impl Verbs {
             controls: Controls::new(block),
             open,
             kept: Cache::new(config.kept),
+            paged,
+            untried: config.trial,
             sends,
             arrivals,
             post,
@@ -729,7 +739,7 @@ impl Btl for Verbs {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} rings, {} bytes kept, {} retired, down since {:?}, broken {:?}",
+            "verbs {}: {} up, {} meeting, {} in flight, {} slots free, {} receives, {} rings, {} bytes kept, {} paged, {} retired, down since {:?}, broken {:?}",
             self.caps.device,
             self.live.len(),
             self.meeting.len(),
@@ -738,6 +748,7 @@ impl Btl for Verbs {
             self.receives.count(),
             self.rings.len(),
             self.kept.bytes(),
+            self.paged.iter().flatten().map(Paged::count).sum::<usize>(),
             self.open.bytes(),
             self.down_since.map(|since| since.elapsed()),
             self.broken

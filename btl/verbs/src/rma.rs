@@ -10,12 +10,14 @@ use crate::conn::{Through, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
 use crate::iwarp::Iwarp;
-use crate::memory::{register_lasting, register_receive, register_send};
+use crate::memory::{register_lasting, register_paged, register_receive, register_send};
 use crate::rail::Verbs;
 use ironweave_btl::lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{Cause, Fault, Refused, RemoteKey, RmaDescriptor, RmaKind};
-use ironweave_ffi_verbs::{Access, Device, Operation, Registration, Sge, VerbsError};
+use ironweave_ffi_verbs::{
+    Access, Device, Operation, Paging, Registration, Sge, VerbsError, try_on_demand,
+};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -61,7 +63,9 @@ impl Open {
 
     fn retire(&mut self, rkey: u32, len: usize, now: Instant) {
         let Some(registration) = self.targets.remove(&rkey) else { return };
-        if self.stay.is_zero() || len > self.most {
+        // Pages that the device does not hold may be another's by then.
+        let held = registration.paging() == Paging::Pinned;
+        if self.stay.is_zero() || len > self.most || !held {
             return;
         }
         while self.bytes + len > self.most {
@@ -132,10 +136,9 @@ impl Verbs {
         if region.is_empty() {
             return Ok(key(0, 0, 0));
         }
-        let registration = register_send(&self.device, region, Access::RemoteRead)
-            .or_else(|_| {
-                self.make_room();
-                register_send(&self.device, region, Access::RemoteRead)
+        let registration = self
+            .register_open(|device, paging| {
+                register_send(device, region, Access::RemoteRead, paging)
             })
             .map_err(|_| Refused::NoRoom)?;
         let key = key(region.as_ptr() as u64, region.len(), registration.rkey());
@@ -148,15 +151,44 @@ impl Verbs {
         if region.is_empty() {
             return Ok(key(0, 0, 0));
         }
-        let registration = register_receive(&self.device, region, Access::RemoteWrite)
-            .or_else(|_| {
-                self.make_room();
-                register_receive(&self.device, region, Access::RemoteWrite)
+        let registration = self
+            .register_open(|device, paging| {
+                register_receive(device, region, Access::RemoteWrite, paging)
             })
             .map_err(|_| Refused::NoRoom)?;
         let key = key(region.as_mut_ptr() as u64, region.len(), registration.rkey());
         self.open.targets.insert(registration.rkey(), registration);
         Ok(key)
+    }
+
+    /// Registers memory for peers, for one operation: pinned, as long as that can be had.
+    fn register_open(
+        &mut self,
+        register: impl Fn(&Device, Paging) -> Result<Registration, VerbsError>,
+    ) -> Result<Registration, VerbsError> {
+        let pinned = match register(&self.device, Paging::Pinned) {
+            Err(_) if self.make_room() => register(&self.device, Paging::Pinned),
+            outcome => outcome,
+        };
+        match pinned {
+            Err(_) if self.pages_on_demand() => register(&self.device, Paging::OnDemand),
+            outcome => outcome,
+        }
+    }
+
+    /// Whether memory may be paged on demand; the first time, the device has to show that.
+    fn pages_on_demand(&mut self) -> bool {
+        if self.paged.is_some() && std::mem::take(&mut self.untried) {
+            let path = self.path(&self.contact);
+            let tried =
+                try_on_demand(&self.device, &path, self.config.pkey_index, self.contact.mtu);
+            if let Err(error) = tried {
+                let device = self.device.name();
+                tracing::warn!(device, %error, "it says it pages memory on demand, but not rightly: not used");
+                self.paged = None;
+            }
+        }
+        self.paged.is_some()
     }
 
     /// Closes memory to peers, now.
@@ -173,7 +205,7 @@ impl Verbs {
         }
     }
 
-    /// Gives back registrations that nothing needs; whether there were any.
+    /// Gives back pinned registrations that nothing needs; whether there were any.
     fn make_room(&mut self) -> bool {
         let retired = self.open.clear();
         self.kept.clear() || retired
@@ -194,16 +226,40 @@ impl Verbs {
                 return Ok(Through::Kept(kept));
             }
         }
-        let register = |device: &Device| match kind {
-            RmaKind::Put(region) => register_send(device, region, Access::LocalRead),
-            RmaKind::Get(region) if open => register_receive(device, region, Access::RemoteWrite),
-            RmaKind::Get(region) => register_receive(device, region, Access::LocalWrite),
+        let (direction, ours) = match kind {
+            RmaKind::Put(_) => (0, Access::LocalRead),
+            RmaKind::Get(_) => (1, Access::LocalWrite),
         };
-        match register(&self.device) {
-            Err(_) if self.make_room() => register(&self.device),
+        let wanted = !open
+            && self.paged.as_ref().is_some_and(|paged| paged[direction].wants(start.addr(), len));
+        if (!wanted || self.pages_on_demand())
+            && let (false, Some(paged)) = (open, &mut self.paged)
+        {
+            let register = |pages| register_paged(&self.device, pages, ours);
+            if let Some(kept) = paged[direction].of(start.addr(), len, register) {
+                return Ok(Through::Paged(kept));
+            }
+        }
+        let access = if open { Access::RemoteWrite } else { ours };
+        let pin = |device: &Device| match kind {
+            RmaKind::Put(region) => register_send(device, region, access, Paging::Pinned),
+            RmaKind::Get(region) => register_receive(device, region, access, Paging::Pinned),
+        };
+        let pinned = match pin(&self.device) {
+            Err(_) if self.make_room() => pin(&self.device),
+            outcome => outcome,
+        };
+        if pinned.is_ok() || open || !self.pages_on_demand() {
+            return pinned.map(Through::Registered);
+        }
+        let paged = &mut self.paged.as_mut().expect("pages are had on demand")[direction];
+        let register = |pages| register_paged(&self.device, pages, ours);
+        match paged.now(start.addr(), len, register) {
+            // The device has no more: those that are kept go.
+            Err(_) if paged.clear() => paged.now(start.addr(), len, register),
             outcome => outcome,
         }
-        .map(Through::Registered)
+        .map(Through::Paged)
     }
 
     /// A put or get through a slot or a registration of the region.
@@ -243,6 +299,7 @@ impl Verbs {
             Through::Slot(slot) => self.buffers.piece(slot, len).lkey,
             Through::Registered(registration) => registration.lkey(),
             Through::Kept(kept) => kept.registration.lkey(),
+            Through::Paged(registration) => registration.lkey(),
         };
         let addr = match (&through, &descriptor.kind) {
             (Through::Slot(slot), _) => self.buffers.piece(slot, len).addr,

@@ -4,12 +4,12 @@
 
 use ironweave_btl::Address;
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
-use ironweave_btl_verbs::{Ip, Ring, Verbs, VerbsConfig};
+use ironweave_btl_verbs::{Ip, OnDemand, Ring, Verbs, VerbsConfig};
 use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, Sge,
     Slab, VerbsError, Wc,
 };
-use ironweave_hwtests::fabric::Fabric;
+use ironweave_hwtests::fabric::{Fabric, PAGING};
 
 struct FirstRail;
 
@@ -28,6 +28,7 @@ impl Harness for FirstRail {
             job: site.job.clone(),
             include: vec![fabric.device(site.me.0 as usize, 0).to_owned()],
             ip: if over_ipv6() { Ip::V6 } else { Ip::Any },
+            on_demand: on_demand(),
             ..VerbsConfig::default()
         };
         if by_ring() {
@@ -55,6 +56,14 @@ impl Harness for FirstRail {
 /// Whether this run is to use the IPv6 addresses of the virtual machine.
 fn over_ipv6() -> bool {
     std::env::var_os("IRONWEAVE_VERBS_IPV6").is_some()
+}
+
+/// Whether in this run all memory is paged on demand that can be.
+fn on_demand() -> OnDemand {
+    match std::env::var_os(PAGING) {
+        Some(_) => OnDemand::Always,
+        None => OnDemand::Auto,
+    }
 }
 
 /// Whether in this run all frames are to go by ring that can.

@@ -116,6 +116,10 @@ pub struct Limits {
     pub reads: u8,
     /// Whether it has atomic operations.
     pub atomics: bool,
+    /// Whether it pages memory on demand for reads and writes between connected queue pairs ([`Paging::OnDemand`]).
+    ///
+    /// [`Paging::OnDemand`]: crate::Paging::OnDemand
+    pub on_demand: bool,
 }
 
 impl Device {
@@ -160,6 +164,7 @@ impl Device {
             pieces: count(attr.max_sge),
             reads: count(attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom)).min(255) as u8,
             atomics: opened.atomics,
+            on_demand: on_demand(&opened),
         };
         let device = Device { opened, name: name.to_owned(), limits };
         // SAFETY: the descriptor of an open context.
@@ -269,6 +274,31 @@ impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Device({})", self.name)
     }
+}
+
+/// Whether a device pages on demand what reads and writes of connected queue pairs reach. What the header's
+/// `ibv_query_device_ex` does: an extended context says so, any other cannot.
+fn on_demand(opened: &Opened) -> bool {
+    let context = opened.context;
+    // SAFETY: an open context.
+    if unsafe { (*context).abi_compat } != raw::EXTENDED {
+        return false;
+    }
+    // SAFETY: an extended context has this in front of it, as far as `sz` reaches.
+    let extended = unsafe { context.byte_sub(std::mem::offset_of!(raw::ExtendedContext, context)) }
+        .cast::<raw::ExtendedContext>();
+    // SAFETY: every extended context has this word.
+    let reaches = unsafe { (*extended).sz } >= size_of::<raw::ExtendedContext>();
+    // SAFETY: within what `sz` says.
+    let Some(query) = (if reaches { unsafe { (*extended).query_device_ex } } else { None }) else {
+        return false;
+    };
+    // SAFETY: an all-zero value is one of this plain C structure.
+    let mut attr: raw::DeviceAttrEx = unsafe { std::mem::zeroed() };
+    // SAFETY: an open context, no input, and a structure of the layout and size that are told.
+    let code = unsafe { query(context, std::ptr::null(), &mut attr, size_of_val(&attr)) };
+    let both = raw::ODP_SUPPORT_WRITE | raw::ODP_SUPPORT_READ;
+    code == 0 && attr.odp_general & raw::ODP_SUPPORT != 0 && attr.odp_rc & both == both
 }
 
 /// MB/s of a speed and a width as ports tell them; a gigabyte for what is not known.

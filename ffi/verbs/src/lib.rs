@@ -18,14 +18,16 @@ mod memory;
 mod queue;
 pub mod raw;
 mod status;
+mod trial;
 
 pub use device::{Device, Gid, Port, devices};
-pub use memory::{Access, Registration, Slab};
+pub use memory::{Access, Paging, Registration, Slab};
 pub use queue::{
     AddressHandle, Channel, CompletionQueue, Kind, Operation, Path, QueuePair, SharedQueue, Timers,
 };
 pub use raw::{Sge, Wc};
 pub use status::{Event, Status};
+pub use trial::{TrialError, try_on_demand};
 
 use ironweave_ffi::{Library, LibraryError};
 use std::sync::OnceLock;

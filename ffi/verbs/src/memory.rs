@@ -38,9 +38,21 @@ impl Access {
     }
 }
 
+/// How a device comes to the pages of what is registered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paging {
+    /// It holds them, whatever the program does with its addresses meanwhile; they count as locked memory.
+    Pinned,
+    /// It asks the kernel for them when it reaches them, and the kernel tells it when they go away: what it reaches is
+    /// always what the addresses mean at that moment, and an error where they mean nothing. For devices with
+    /// `Limits::on_demand`.
+    OnDemand,
+}
+
 /// Registered memory; the registration ends when this is dropped, the memory is somebody else's.
 pub struct Registration {
     mr: *mut raw::Mr,
+    paging: Paging,
     device: Arc<Opened>,
 }
 
@@ -53,23 +65,34 @@ impl Registration {
     /// Registers `len` bytes at `start` (at least one byte).
     ///
     /// # Errors
-    /// `ENOMEM` when the limit of locked memory or of the device is reached; `EFAULT` for no memory.
+    /// `ENOMEM` when the limit of locked memory or of the device is reached; `EFAULT` for no memory; `EOPNOTSUPP` from devices
+    /// that cannot page on demand.
     ///
     /// # Safety
-    /// The memory stays mapped, and is what the registration allows devices to touch, until this is dropped.
+    /// Pinned: the memory stays mapped, and is what the registration allows devices to touch, until this is dropped. On demand:
+    /// so is whatever is mapped there while a request or a peer with rights can reach it.
     pub unsafe fn new(
         device: &Device,
         start: *mut u8,
         len: usize,
         access: Access,
+        paging: Paging,
     ) -> Result<Registration, VerbsError> {
+        let on_demand = if paging == Paging::OnDemand { raw::ACCESS_ON_DEMAND } else { 0 };
+        let flags = access.flags() | on_demand;
         let opened = Arc::clone(&device.opened);
         // SAFETY: an open protection domain; the kernel checks the range; the rest by contract.
-        let mr = unsafe { (opened.symbols.reg_mr)(opened.pd, start.cast(), len, access.flags()) };
+        let mr = unsafe { (opened.symbols.reg_mr)(opened.pd, start.cast(), len, flags) };
         if mr.is_null() {
             return Err(VerbsError::last("ibv_reg_mr"));
         }
-        Ok(Registration { mr, device: opened })
+        Ok(Registration { mr, paging, device: opened })
+    }
+
+    /// How it was registered.
+    #[must_use]
+    pub fn paging(&self) -> Paging {
+        self.paging
     }
 
     /// The key for requests of this side.
@@ -131,8 +154,9 @@ impl Slab {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(no_memory)?;
         let memory = Allocation { start, layout };
         // SAFETY: the allocation lives until after the registration: field order.
-        let registration =
-            unsafe { Registration::new(device, start.as_ptr(), layout.size(), access)? };
+        let registration = unsafe {
+            Registration::new(device, start.as_ptr(), layout.size(), access, Paging::Pinned)?
+        };
         Ok(Slab { registration, memory })
     }
 

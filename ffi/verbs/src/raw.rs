@@ -20,6 +20,8 @@ layout! {
     Context: 328, ops @ 8, cmd_fd @ 264, async_fd @ 268;
     ContextOps: 256, poll_cq @ 88, req_notify_cq @ 96, post_srq_recv @ 160, post_send @ 200, post_recv @ 208;
     DeviceAttr: 232, max_qp @ 108, max_sge @ 120, max_cqe @ 132, max_qp_rd_atom @ 144, max_srq_wr @ 216;
+    DeviceAttrEx: 400, odp_general @ 240, odp_rc @ 248;
+    ExtendedContext: 432, sz @ 96, context @ 104;
     PortAttr: 52, gid_tbl_len @ 12, max_msg_sz @ 20, lid @ 34, link_layer @ 46;
     QpInitAttr: 64;
     Mr: 48, lkey @ 36, rkey @ 40;
@@ -209,6 +211,15 @@ pub struct DeviceAttr {
 }
 
 #[repr(C)]
+pub struct DeviceAttrEx {
+    pub orig_attr: DeviceAttr,
+    pub comp_mask: u32,
+    pub odp_general: u64,
+    pub odp_rc: u32,
+    pub after: [u32; 37],
+}
+
+#[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PortAttr {
     pub state: c_uint,
@@ -327,6 +338,25 @@ pub struct Context {
     pub abi_compat: *mut c_void,
 }
 
+/// The end of `struct verbs_context`, from `query_device_ex` on: what lies before a [`Context`] whose `abi_compat` is
+/// [`EXTENDED`]. It grows at its other end, by what `sz` says.
+#[repr(C)]
+pub struct ExtendedContext {
+    pub query_device_ex: Option<QueryDeviceEx>,
+    pub between: [*mut c_void; 11],
+    pub sz: usize,
+    pub context: Context,
+}
+
+pub type QueryDeviceEx =
+    unsafe extern "C" fn(*mut Context, *const c_void, *mut DeviceAttrEx, usize) -> c_int;
+
+pub const EXTENDED: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
+
+pub const ODP_SUPPORT: u64 = 1;
+pub const ODP_SUPPORT_WRITE: u32 = 1 << 2;
+pub const ODP_SUPPORT_READ: u32 = 1 << 3;
+
 pub const PORT_ACTIVE: c_uint = 4;
 pub const LINK_LAYER_ETHERNET: u8 = 2;
 
@@ -370,6 +400,7 @@ pub const ACCESS_LOCAL_WRITE: c_int = 1;
 pub const ACCESS_REMOTE_WRITE: c_int = 2;
 pub const ACCESS_REMOTE_READ: c_int = 4;
 pub const ACCESS_REMOTE_ATOMIC: c_int = 8;
+pub const ACCESS_ON_DEMAND: c_int = 1 << 6;
 
 macro_rules! library {
     ($($(#[$doc:meta])* $name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {

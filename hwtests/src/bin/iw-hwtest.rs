@@ -5,9 +5,9 @@
 //! prints `SKIP name: reason`. Ends with a count, and fails if anything failed or nothing passed.
 
 use clap::Parser;
-use ironweave_hwtests::fabric::HOSTS;
+use ironweave_hwtests::fabric::{HOSTS, PAGING};
 use ironweave_hwtests::job::PROGRAMS;
-use ironweave_hwtests::vm::{Machine, Task, VmError};
+use ironweave_hwtests::vm::{Kernel, Machine, Task, VmError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -61,6 +61,14 @@ const IWARP_RINGS: &[&str] = &[
 ];
 /// … and what there is none of: its devices leave repeating to TCP.
 const NOT_IWARP: &str = "--skip a_read_that_is_asked_for_twice_ends_nothing";
+/// What the quick set has of each binary once more where memory is paged on demand, all of it that can be.
+const ON_DEMAND: &[(&str, &[&str])] = &[
+    ("registration-", &[]),
+    ("conformance-", &["gives_everything_back_when_invalidated", "moves_registered_memory"]),
+    ("jobs-", &["a_job_recovers_from_a_killed_rank"]),
+];
+/// Has jobs do so.
+const JOBS_ON_DEMAND: &str = "IRONWEAVE_BTL_VERBS_ON_DEMAND=always";
 /// Machines for one piece when the guest's kernel panics: what panics three times is no accident of the emulation.
 const MACHINES: u32 = 3;
 /// What of the suite runs once more over IPv6, with `--long` or where the filter says so.
@@ -192,11 +200,26 @@ fn main() -> ExitCode {
             }
         }
     }
-    // The whole in several machines, each with its own limit; the quick ones in one, which saves starting it.
-    let pieces = if arguments.long { pieces } else { vec![pieces.concat()] };
+    // Once more where the kernel has the devices page memory on demand.
+    let whole = arguments.long || !filter.is_empty();
+    let on_demand = ON_DEMAND.iter().filter_map(|(name, quick)| {
+        let short =
+            format!("{} {}", quick.join(" "), if quick.is_empty() { "" } else { "--exact" });
+        let how = format!("env {PAGING}=1 {JOBS_ON_DEMAND}");
+        Some(run(&how, named(name)?, if whole { filter } else { &short }))
+    });
+    // The whole in several machines, each with its own limit; the quick ones in one of each kernel, which saves starting it.
+    let mut tasks: Vec<(Kernel, String)> = Vec::new();
+    let pieces = pieces.into_iter().map(|piece| (Kernel::Stock, piece));
+    for (kernel, piece) in pieces.chain(on_demand.map(|piece| (Kernel::Newer, piece))) {
+        match tasks.last_mut() {
+            Some((last, script)) if *last == kernel && !arguments.long => *script += &piece,
+            _ => tasks.push((kernel, piece)),
+        }
+    }
     let heard = Heard::default();
     let mut status = 0;
-    for piece in pieces {
+    for (kernel, piece) in tasks {
         let script = format!("status=0\n{piece}exit $status\n");
         let command = vec![String::from("bash"), String::from("-c"), script];
         let ended = if arguments.vm {
@@ -204,10 +227,14 @@ fn main() -> ExitCode {
             task.limit = Duration::from_secs(arguments.limit);
             task.environment.push((PROGRAMS.into(), programs.display().to_string()));
             task.environment.push((SHARED_RECEIVES.into(), "1".into()));
-            let machine = Machine::prepare();
+            let machine = Machine::prepare(kernel);
             match machine.and_then(|machine| in_machines(&heard, |heard| machine.run(&task, heard)))
             {
                 Ok(ended) => ended,
+                Err(VmError::Unavailable(why)) if kernel == Kernel::Newer => {
+                    println!("SKIP verbs/on_demand: no machine with a newer kernel here: {why}");
+                    continue;
+                }
                 Err(VmError::Unavailable(why)) => {
                     println!("SKIP hwtests: no virtual machine here: {why}");
                     return ExitCode::SUCCESS;

@@ -1,9 +1,9 @@
-//! Runs any command inside the virtual machine: `iw-vm [--limit SECONDS] [--memory MIB] [--env NAME=VALUE] -- COMMAND…`.
+//! Runs any command inside the virtual machine: `iw-vm [--newer] [--limit SECONDS] [--memory MIB] [--env NAME=VALUE] -- COMMAND…`.
 //!
 //! Exits as the command does; 124 when it hung, 77 when there can be no virtual machine here, 125 when the guest died.
 
 use clap::Parser;
-use ironweave_hwtests::vm::{Machine, Task, VmError};
+use ironweave_hwtests::vm::{Kernel, Machine, Task, VmError};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ use std::time::Duration;
 #[derive(Parser)]
 #[command(name = "iw-vm", version)]
 struct Arguments {
+    /// The newest kernel that there are packages of, instead of the stock one.
+    #[arg(long)]
+    newer: bool,
     /// Seconds after which the command counts as hung.
     #[arg(long, default_value_t = 600)]
     limit: u64,
@@ -39,7 +42,8 @@ fn main() -> ExitCode {
             }
         }
     }
-    match Machine::prepare().and_then(|machine| machine.run(&task, std::io::stdout())) {
+    let kernel = if arguments.newer { Kernel::Newer } else { Kernel::Stock };
+    match Machine::prepare(kernel).and_then(|machine| machine.run(&task, std::io::stdout())) {
         Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(1)),
         Err(error @ VmError::Unavailable(_)) => {
             eprintln!("iw-vm: {error}");

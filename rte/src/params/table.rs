@@ -108,6 +108,8 @@ pub static TABLE: &[Def] = &[
         "Bytes of a slot, of which 24 are not a frame's header and payload."),
     row("btl_verbs_kept", Kind::Size, "256m",
         "Bytes of memory from MPI_Alloc_mem that stay registered with each device; 0 keeps none."),
+    row("btl_verbs_on_demand", Kind::Choice(&["auto", "always", "never"]), "auto",
+        "Devices that page on demand keep the program's own memory registered: auto what is used again, always from the first use on."),
     row("btl_verbs_probe", Kind::Duration, "1s",
         "Idle time after which a peer is probed, so that its death shows; 0 never probes."),
     row("btl_verbs_stall_timeout", Kind::Duration, "10s",
