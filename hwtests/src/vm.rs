@@ -14,6 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The guest's second part, which makes the fabric and runs the command.
 const GUEST: &str = include_str!("../vm/guest");
+/// Names the cache: nothing that a guest could use, or would know.
+const CACHE: &str = "IRONWEAVE_VM_CACHE";
 /// Exit status of a command that was killed because it hung.
 pub const HUNG: i32 = 124;
 /// Boot, fabric and switching off, on a machine that has other things to do.
@@ -239,7 +241,8 @@ impl Exchange {
         }
         let mut environment = String::new();
         let inherited = std::env::vars()
-            .filter(|(name, _)| name.starts_with("IRONWEAVE_") || name.starts_with("RUST_"));
+            .filter(|(name, _)| name.starts_with("IRONWEAVE_") || name.starts_with("RUST_"))
+            .filter(|(name, _)| name != CACHE);
         for (name, value) in inherited.chain(task.environment.iter().cloned()) {
             let _ = writeln!(environment, "{name}={}", quoted(&value));
         }

@@ -2,7 +2,7 @@
 //!
 //! The figures were found by the latency of 4 KiB to 64 KiB between near cores. First pieces of 8 instead of 4 KiB, measured in
 //! turns: 16 KiB 1.04 to 0.84 µs, 64 KiB 2.36 to 2.32. In a shuttle 4 KiB whole instead of in two pieces 0.41 to 0.32 µs, 8 KiB
-//! 0.70 to 0.45.
+//! 0.70 to 0.45. Taken without a request and with the header stored last (`ring.rs`), 4 KiB went from 0.36 to 0.28 µs, 8 KiB from 0.47 to 0.40.
 
 use crate::ring::{Full, Writer};
 use crate::shuttle::Shuttles;

@@ -430,14 +430,17 @@ impl Writer {
         };
         let start = self.start(word.footprint());
         let body = self.at(start) + WORD;
-        self.shared.write(body, header);
         if kind == Kind::Bulk {
             fill(self, 0, len);
+            // Just before the word: whoever waits for that fetches the line as soon as something is stored there, and everything that
+            // is stored after it waits until the line is back. 2 KiB took 0.21 instead of 0.23 µs, 4 KiB 0.285 instead of 0.305.
+            self.shared.write(body, header);
             self.publish(start, word);
             self.clear_ahead(UNIT);
             self.claim_ahead(len, streamed || shuttle.is_some());
             return Ok(());
         }
+        self.shared.write(body, header);
         self.publish(start, word);
         let mut offset = 0;
         while offset < len {

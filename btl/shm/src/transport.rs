@@ -732,8 +732,19 @@ impl Btl for Shm {
             outgoing.answers = false;
             outgoing.writer.claim_next();
         }
-        let Some(len) = Reader::copy_tiny(spot, word, header, into) else { return Tiny::Left };
-        incoming.reader.pass(len);
+        let len = match Reader::copy_tiny(spot, word, header, into) {
+            Some(len) => {
+                incoming.reader.pass(len);
+                len
+            }
+            None => {
+                let Incoming { reader, shuttles, .. } = &mut **incoming;
+                let Some(len) = reader.take_whole(word, header, into, shuttles) else {
+                    return Tiny::Left;
+                };
+                len
+            }
+        };
         incoming.idle = 0;
         self.round = self.round.wrapping_add(1);
         self.counters.frames_received.add(1);

@@ -196,6 +196,7 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_OFI_LIB",
     // device tests: the devices of each host, whether this is the virtual machine, and where our programs are
     "IRONWEAVE_VERBS_HOSTS",
+    "IRONWEAVE_VERBS_PAGING",
     "IRONWEAVE_VM",
     "IRONWEAVE_PROGRAMS",
     // the compilers behind mpicc and mpicxx

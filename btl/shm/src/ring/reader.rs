@@ -189,6 +189,41 @@ impl Reader {
         self.advance((WORD + size_of::<[u64; 2]>() + len + UNIT - 1) & !(UNIT - 1));
     }
 
+    /// Takes the next record, whose word is `word`, if it is a frame with a header of these sixteen bytes whose payload lies elsewhere,
+    /// whole, and fits into `into`, which then has it: its length in bytes. Whatever else it is, or is wrong with it, is left to
+    /// [`poll`](Reader::poll). Not in the middle of a frame.
+    #[inline(never)]
+    pub(crate) fn take_whole(
+        &mut self,
+        word: u64,
+        header: [u64; 2],
+        into: &RecvRegion,
+        shuttles: &mut Shuttles,
+    ) -> Option<usize> {
+        let at = self.at(self.pos);
+        let word = Word::decode(word).ok()??;
+        let len = word.payload as usize;
+        if word.kind != Kind::Bulk
+            || usize::from(word.header) != size_of_val(&header)
+            || len > into.len()
+            || word.fits(RING + self.geometry.ring - at, self.geometry.bulk_max()).is_err()
+        {
+            return None;
+        }
+        let source = self.source(word, shuttles).ok()?;
+        let expected = self.shared.with(at + WORD, size_of_val(&header), |found| {
+            found == zerocopy::IntoBytes::as_bytes(&header)
+        });
+        if !expected {
+            return None;
+        }
+        let (shared, from) = self.locate(source, 0, shuttles);
+        shared.with(from, len, |payload| into.write(0, payload));
+        self.done(source, len, shuttles);
+        self.advance(word.footprint());
+        Some(len)
+    }
+
     /// Shows the next record to `take`, if it is a frame that lies here whole, and goes past it when `take` takes it. Whatever
     /// else is here is left to [`poll`](Reader::poll).
     #[inline(always)]

@@ -347,6 +347,61 @@ fn payloads_go_to_and_fro_in_shuttles() {
     assert!(sides.iter().all(|side| side.writer.bulk_pos == 0));
 }
 
+/// Payloads that lie elsewhere, whole or in pieces, in shuttles and in the bulk area, to a reader that tries the short cut first.
+#[test]
+fn whole_payloads_are_taken_by_the_short_cut() {
+    let [mut a, mut b] = sides(2048, 16384);
+    let mut taken = [0; 2];
+    for round in 0..if cfg!(miri) { 40 } else { 400 } {
+        let payload = bytes(round, [1, 64, 1000, 4096, 300][round % 5]);
+        let (header, whole) = ([round as u64, !0], round % 7 != 0 || payload.len() == 1);
+        let lent = if round % 2 == 0 { a.shuttles.lend(payload.len()) } else { None };
+        let sent = a.writer.send_bulk(
+            header.map(u64::to_ne_bytes).as_flattened(),
+            payload.len(),
+            lent.map(|shuttle| (shuttle, &a.shuttles)),
+            |_| if whole { payload.len() } else { payload.len() / 2 + 1 },
+            |at, piece| piece.copy_from_slice(&payload[at..at + piece.len()]),
+        );
+        sent.unwrap();
+        // At the end of a lap.
+        let mut word = b.reader.next().unwrap().word().load(Ordering::Acquire);
+        if word == Word::WRAP {
+            let counters = Counters::default();
+            let Side { reader, shuttles, log, .. } = &mut b;
+            reader.poll(FROM, log, &counters, &mut Warmth::with_cache(0), shuttles).unwrap();
+            word = reader.next().unwrap().word().load(Ordering::Acquire);
+        }
+        let into = OwnedBuffer::zeroed(4096);
+        // SAFETY: `into` outlives the regions.
+        let (region, narrow) =
+            unsafe { (into.recv_region(), into.recv_region().part(0..payload.len() - 1)) };
+        let mut take = |header, region| b.reader.take_whole(word, header, region, &mut b.shuttles);
+        // Neither another message nor one that does not fit is taken, nor one of which there is only a piece.
+        assert_eq!(take([header[1], header[0]], &region), None);
+        assert_eq!(take(header, &narrow), None);
+        match if round % 3 == 0 { None } else { take(header, &region) } {
+            Some(len) => {
+                assert!(whole && len == payload.len(), "round {round}");
+                assert_eq!(into.as_slice()[..len], payload, "round {round}");
+                taken[usize::from(lent.is_some())] += 1;
+            }
+            None => {
+                assert!(!whole || round % 3 == 0, "round {round}");
+                assert_eq!(b.receive(), Ok(Some(payload)), "round {round}");
+            }
+        }
+        // The shuttle goes home.
+        if lent.is_some() {
+            b.send(b"answer").unwrap();
+            assert_eq!(a.receive(), Ok(Some(b"answer".to_vec())));
+        }
+        assert_eq!((a.holds(), b.holds()), (OWN, OWN), "round {round}");
+        assert!(!b.reader.is_ready());
+    }
+    assert!(taken.iter().all(|&taken| taken > 5), "{taken:?} by the short cut");
+}
+
 #[test]
 fn a_stream_one_way_uses_up_the_shuttles_and_then_the_bulk_area() {
     let [mut a, mut b] = sides(4096, 16384);
