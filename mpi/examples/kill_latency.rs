@@ -1,12 +1,14 @@
 //! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
 //! ranks 0 and 1 wait for the news in a blocked receive, and the slower one counts. Prints median, p99 and the worst in microseconds,
 //! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0).
-//! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores.
+//! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
+//! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
 use ironweave::{ElementMut, Error as MpiError, World};
 use ironweave_ffi::system::prefer_short_slices;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::thread::JoinHandle;
@@ -49,8 +51,30 @@ fn ended(pid: Pid) -> Result<JoinHandle<u64>, Box<dyn Error>> {
     }))
 }
 
+/// Has the waiting rank the first core and all others the rest.
+fn part(me: u32) -> Outcome {
+    let ours = sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| ours.is_set(core));
+    let first = cores.next().ok_or("no core")?;
+    let mut wanted = CpuSet::new();
+    match me {
+        0 => wanted.set(first),
+        _ => cores.for_each(|core| wanted.set(core)),
+    }
+    if wanted.count() == 0 {
+        return Err("two cores at least (--bind-to none)".into());
+    }
+    Ok(sched_setaffinity(None, &wanted)?)
+}
+
 fn main() -> Outcome {
-    let busy = std::env::args().nth(1).is_some_and(|word| word == "busy");
+    let how = std::env::args().nth(1).unwrap_or_default();
+    let (busy, apart) = (how == "busy", how == "apart");
+    if apart {
+        // Before there are threads, which have the same cores then.
+        let rank = std::env::var("PMI_RANK")?.parse()?;
+        part(rank)?;
+    }
     let world = World::init()?;
     let (me, size) = (world.rank(), world.size());
     if size < 5 {
@@ -59,7 +83,15 @@ fn main() -> Outcome {
     let cores = std::thread::available_parallelism()?.get() as u32;
     match me {
         0 => {
-            kill_all(&world)?;
+            kill_all(&world, apart)?;
+            Ok(world.finalize()?)
+        }
+        1 if apart => {
+            // Until all are gone, in no core's way.
+            while world.comm().iprobe(0, 1)?.is_none() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            receive::<u8>(&world, 0)?;
             Ok(world.finalize()?)
         }
         1 => {
@@ -83,7 +115,7 @@ fn main() -> Outcome {
     }
 }
 
-fn kill_all(world: &World) -> Outcome {
+fn kill_all(world: &World, apart: bool) -> Outcome {
     let size = world.size();
     let cores = std::thread::available_parallelism()?.get() as u32;
     let pids: Result<Vec<i32>, _> = (2..size).map(|rank| receive::<i32>(world, rank)).collect();
@@ -98,7 +130,7 @@ fn kill_all(world: &World) -> Outcome {
         kill_process(pid(victim)?, Signal::KILL)?;
         let here = learned(world, victim)?;
         let ended = end.join().map_err(|_| "the thread that watched panicked")?;
-        let there: u64 = receive(world, 1)?;
+        let there: u64 = if apart { here } else { receive(world, 1)? };
         let after = |at: u64| at.saturating_sub(start);
         ends.push(after(ended));
         took.push(after(here.max(there)));
@@ -122,6 +154,9 @@ fn kill_all(world: &World) -> Outcome {
         at(&ends, 0.5),
         at(&ends, 1.0)
     );
+    if apart {
+        world.comm().send(&[0_u8], 1, 1)?;
+    }
     for rank in 2..2 + cores {
         kill_process(pid(rank)?, Signal::KILL)?;
     }
