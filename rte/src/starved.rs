@@ -41,6 +41,14 @@ impl Incarnation {
             && threads.iter().any(|(_, runs)| *runs)
     }
 
+    /// Either: it may be alive although it does not answer, unless it has left.
+    #[must_use]
+    pub fn is_held_up(&self) -> bool {
+        let threads = self.threads();
+        let detector = threads.iter().find(|(name, _)| name == DETECTOR_THREAD);
+        detector.map_or_else(|| threads.iter().any(|(_, runs)| *runs), |(_, runs)| *runs)
+    }
+
     /// The names of its threads, and whether each has a core or waits for one; none when that cannot be told.
     fn threads(&self) -> Vec<(String, bool)> {
         if started(self.process) != Some(self.started) {
@@ -90,7 +98,7 @@ mod tests {
     fn only_a_runnable_detector_of_that_very_process_is_starved() {
         let here = Incarnation::here().expect("a Linux host");
         assert!(!here.is_starved(), "nobody here has a detector");
-        assert!(here.is_before_detector(), "this thread runs");
+        assert!(here.is_before_detector() && here.is_held_up(), "this thread runs");
         static BUSY: AtomicBool = AtomicBool::new(true);
         let detector = std::thread::Builder::new().name(DETECTOR_THREAD.into()).spawn(|| {
             while BUSY.load(Ordering::Relaxed) {
@@ -106,9 +114,11 @@ mod tests {
             }
         };
         becomes(true);
-        assert!(!here.is_before_detector());
+        assert!(!here.is_before_detector() && here.is_held_up());
         assert!(!Incarnation { started: here.started + 1, ..here }.is_starved(), "an earlier one");
         BUSY.store(false, Ordering::Relaxed);
         becomes(false);
+        // This thread runs, but who has a detector answers by it.
+        assert!(!here.is_held_up());
     }
 }

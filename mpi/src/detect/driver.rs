@@ -402,7 +402,7 @@ impl Asker {
             return false;
         }
         match self.directory.is_starved(process, home.process) {
-            Ok(Some(starved)) => starved,
+            Ok(Some(held_up)) => held_up && !matches!(self.directory.has_left(process), Ok(true)),
             Ok(None) | Err(_) => {
                 self.mute.insert(home.host, Instant::now());
                 false

@@ -199,7 +199,7 @@ impl Node {
             Down::Finish => self.finish(),
             Down::Ping => self.up.push(Up::Alive),
             Down::Look { by, number, process } => {
-                let starved = process.is_starved();
+                let starved = process.is_held_up();
                 self.up.push(Up::Looked { by, number, starved });
             }
             Down::Shutdown => {}
