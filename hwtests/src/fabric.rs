@@ -10,6 +10,13 @@ pub const VM: &str = "IRONWEAVE_VM";
 /// Set where the devices are known to page memory on demand: what wants that must not be skipped.
 pub const PAGING: &str = "IRONWEAVE_VERBS_PAGING";
 
+/// Whether an entry of a GID table is an IPv4 address. All of it is looked at: a link-local address whose hardware address has 0xff for its third
+/// byte has the same two bytes before its last four.
+#[must_use]
+pub fn is_ipv4(gid: &[u8; 16]) -> bool {
+    std::net::Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
+}
+
 /// The RDMA devices of two hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fabric {
@@ -177,6 +184,16 @@ fn run(program: &str, arguments: &[&str]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_addresses_of_ipv4_count_as_such() {
+        let gid = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        assert!(is_ipv4(&gid("::ffff:10.77.0.1")));
+        // A link-local one that was taken for one: the hardware address was 16:e8:ff:b3:c2:93.
+        for other in ["fe80::14e8:ffff:feb3:c293", "fd77::1", "::"] {
+            assert!(!is_ipv4(&gid(other)), "{other}");
+        }
+    }
 
     #[test]
     fn hosts_and_rails_are_named_and_begin_again() {

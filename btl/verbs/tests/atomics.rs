@@ -6,7 +6,7 @@ use ironweave_ffi_verbs::{
     Access, Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, Sge, Slab, Status,
     Timers, Wc,
 };
-use ironweave_hwtests::fabric::Fabric;
+use ironweave_hwtests::fabric::{Fabric, is_ipv4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ impl End {
         // Over Ethernet: an IPv4 address, that both hosts have.
         let gid = (0..16_u8)
             .filter_map(|index| device.gid(1, index.into()).ok().map(|gid| (index, gid)))
-            .find(|(_, gid)| gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
+            .find(|(_, gid)| is_ipv4(gid))
             .or_else(|| device.gid(1, 0).ok().map(|gid| (0, gid)))
             .expect("the port has a GID");
         End { queue_pair, completions, slab, device, gid }

@@ -9,7 +9,7 @@ use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, Sge,
     Slab, VerbsError, Wc,
 };
-use ironweave_hwtests::fabric::{Fabric, PAGING};
+use ironweave_hwtests::fabric::{Fabric, PAGING, is_ipv4};
 
 struct FirstRail;
 
@@ -110,9 +110,8 @@ fn stranger(device: &str, address: &Address, round: u64) -> Result<(), VerbsErro
         QueuePair::new(&device, Kind::Datagram, &completions, &completions, None, (4, 4), 1, 0)?;
     queue_pair.open_for_datagrams(1, 0, 0x1234)?;
     // The entry of the same family.
-    let gid_is_v4 = |gid: &[u8; 16]| gid[10..12] == [0xff, 0xff];
     let same =
-        |ours: &[u8; 16]| gid_is_v4(ours) == gid_is_v4(&gid) && ours[0] != 0xfe && *ours != [0; 16];
+        |ours: &[u8; 16]| is_ipv4(ours) == is_ipv4(&gid) && ours[0] != 0xfe && *ours != [0; 16];
     let index = (0..8).find(|&index| device.gid(1, index).is_ok_and(|ours| same(&ours)));
     let path = Path {
         port: 1,

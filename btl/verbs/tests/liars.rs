@@ -20,7 +20,7 @@ use ironweave_ffi_verbs::{
     Access, AddressHandle, Channel, CompletionQueue, Device, Kind as QueueKind, Operation, Path,
     QueuePair, Sge, Slab, Status, Wc,
 };
-use ironweave_hwtests::fabric::Fabric;
+use ironweave_hwtests::fabric::{Fabric, is_ipv4};
 use nodes::{Node, WATCHDOG, job, pair, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -140,8 +140,8 @@ impl Liar {
         };
         let slab = |len, access| Slab::new(&device, len, access).expect("memory");
 
-        let is_ip = |gid: &[u8; 16]| gid[10..12] == [0xff, 0xff];
-        let same = |index| device.gid(1, index).is_ok_and(|gid| is_ip(&gid) == is_ip(&theirs.gid));
+        let same =
+            |index| device.gid(1, index).is_ok_and(|gid| is_ipv4(&gid) == is_ipv4(&theirs.gid));
         let path = Path {
             port: 1,
             gid_index: (0..16).find(|&index| same(index)).unwrap_or(0) as u8,

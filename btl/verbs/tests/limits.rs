@@ -12,7 +12,7 @@ use ironweave_btl_verbs::{Ip, OpenError, Timers, Verbs, VerbsConfig};
 use ironweave_ffi_verbs::{
     Channel, CompletionQueue, Device, Kind, Operation, Path, QueuePair, SharedQueue, Status, Wc,
 };
-use ironweave_hwtests::fabric::{Fabric, VM, Wire};
+use ironweave_hwtests::fabric::{Fabric, VM, Wire, is_ipv4};
 use std::time::{Duration, Instant};
 use support::given;
 
@@ -335,7 +335,7 @@ fn a_receiver_that_is_not_ready_is_told() {
         let lid = device.port(1).expect("a port").lid;
         // Both ends by the same protocol: the kernel finds no way from one to the other.
         let end = Instant::now() + WATCHDOG;
-        let is_ip4 = |index: &u32| device.gid(1, *index).is_ok_and(|gid| gid[10..12] == [0xff; 2]);
+        let is_ip4 = |index: &u32| device.gid(1, *index).is_ok_and(|gid| is_ipv4(&gid));
         let index = loop {
             match (0..16).find(is_ip4) {
                 Some(index) => break index,
