@@ -23,6 +23,7 @@ mod iwarp;
 mod meet;
 mod memory;
 mod paged;
+mod ports;
 mod progress;
 mod rail;
 #[doc(hidden)] // for tests that play liars
