@@ -27,21 +27,8 @@ impl Incarnation {
         Some(Incarnation { process, started: started(process)? })
     }
 
-    /// Whether its detector waits for a core. `false` when that cannot be told. Reads a few files of the kernel's.
-    #[must_use]
-    pub fn is_starved(&self) -> bool {
-        self.threads().iter().any(|(name, runs)| name == DETECTOR_THREAD && *runs)
-    }
-
-    /// Whether it has no detector (yet), though one of its threads has a core or waits for one: it gets to making one late, or has left.
-    #[must_use]
-    pub fn is_before_detector(&self) -> bool {
-        let threads = self.threads();
-        threads.iter().all(|(name, _)| name != DETECTOR_THREAD)
-            && threads.iter().any(|(_, runs)| *runs)
-    }
-
-    /// Either: it may be alive although it does not answer, unless it has left.
+    /// Whether its detector waits for a core; or has one of its threads a core or waits for one, and there is no detector (yet): it gets to
+    /// making one late, or has left, which others know. `false` when that cannot be told. Reads a few files of the kernel's.
     #[must_use]
     pub fn is_held_up(&self) -> bool {
         let threads = self.threads();
@@ -95,10 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_runnable_detector_of_that_very_process_is_starved() {
+    fn a_runnable_detector_of_that_very_process_or_none_is_held_up() {
         let here = Incarnation::here().expect("a Linux host");
-        assert!(!here.is_starved(), "nobody here has a detector");
-        assert!(here.is_before_detector() && here.is_held_up(), "this thread runs");
+        assert!(here.is_held_up(), "nobody here has a detector, and this thread runs");
         static BUSY: AtomicBool = AtomicBool::new(true);
         let detector = std::thread::Builder::new().name(DETECTOR_THREAD.into()).spawn(|| {
             while BUSY.load(Ordering::Relaxed) {
@@ -108,17 +94,15 @@ mod tests {
         });
         detector.expect("a thread");
         let until = Instant::now() + Duration::from_secs(20);
-        let becomes = |starved: bool| {
-            while here.is_starved() != starved {
-                assert!(Instant::now() < until, "never {starved}");
+        let becomes = |held_up: bool| {
+            while here.is_held_up() != held_up {
+                assert!(Instant::now() < until, "never {held_up}");
             }
         };
         becomes(true);
-        assert!(!here.is_before_detector() && here.is_held_up());
-        assert!(!Incarnation { started: here.started + 1, ..here }.is_starved(), "an earlier one");
+        assert!(!Incarnation { started: here.started + 1, ..here }.is_held_up(), "an earlier one");
         BUSY.store(false, Ordering::Relaxed);
-        becomes(false);
         // This thread runs, but who has a detector answers by it.
-        assert!(!here.is_held_up());
+        becomes(false);
     }
 }

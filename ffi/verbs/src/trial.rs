@@ -54,7 +54,7 @@ pub enum TrialError {
 
 /// Writes and reads between two pieces of memory that are paged on demand, at odd places, over a queue pair that is connected to
 /// itself by `path` (which leads to the port itself), then once more when all their pages were taken away. Blocks until that is
-/// done, half a second at most for each of four transfers; under a millisecond on hardware.
+/// done, half a second at most for each of four transfers.
 ///
 /// # Errors
 /// What was wrong: do not page on demand with this device.

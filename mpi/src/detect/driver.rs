@@ -392,22 +392,19 @@ impl Asker {
             self.homes.extend(published.and_then(|blob| Some((process, decode(&blob).1?))));
         }
         let Some(home) = self.homes.get(&process) else { return false };
-        if home.is_here() {
-            // One that has left has no detector any more, and is no failure.
-            return home.process.is_starved()
-                || home.process.is_before_detector()
-                    && !matches!(self.directory.has_left(process), Ok(true));
-        }
-        if self.mute.get(&home.host).is_some_and(|since| since.elapsed() < MUTE) {
-            return false;
-        }
-        match self.directory.is_starved(process, home.process) {
-            Ok(Some(held_up)) => held_up && !matches!(self.directory.has_left(process), Ok(true)),
-            Ok(None) | Err(_) => {
+        let held_up = if home.is_here() {
+            home.process.is_held_up()
+        } else if self.mute.get(&home.host).is_some_and(|since| since.elapsed() < MUTE) {
+            false
+        } else {
+            let seen = self.directory.is_starved(process, home.process).ok().flatten();
+            if seen.is_none() {
                 self.mute.insert(home.host, Instant::now());
-                false
             }
-        }
+            seen == Some(true)
+        };
+        // One that has left has no detector any more, and is no failure.
+        held_up && !matches!(self.directory.has_left(process), Ok(true))
     }
 
     /// Until the driver is gone.
