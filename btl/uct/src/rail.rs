@@ -20,14 +20,16 @@ use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::secret::random;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Token,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, TINY_MAX, Tiny, Token,
 };
 use ironweave_ffi_uct::{
-    Attributes, DeviceKind, EpId, IfaceId, Look, MESSAGE_MIN, Port, Resource, Status,
+    Attributes, DeviceKind, EpId, Expected, IfaceId, Look, MESSAGE_MIN, Port, Resource, Status,
     Uct as Library,
 };
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
 
 /// Longest frame, header and payload, that is sent by `send_short`, in bytes.
 const MAX_SHORT: usize = 1024;
@@ -468,6 +470,67 @@ impl Btl for Uct {
                 look => return look == Look::Taken,
             }
         }
+    }
+
+    #[inline(never)]
+    fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
+        const WORD: usize = size_of::<u64>();
+        let (Some(port), Some(ep)) = (self.port.as_ref(), self.core.endpoint(peer)) else {
+            return false;
+        };
+        if !self.queues || ep.phase != Phase::Up || payload.len() > TINY_MAX {
+            return false;
+        }
+        let inner = size_of_val(&header) + payload.len();
+        if PREFIX + inner > self.short {
+            return false;
+        }
+        let mut bytes = [0; size_of::<[u64; 2]>() + TINY_MAX];
+        let (head, tail) = bytes.split_at_mut(size_of_val(&header));
+        head.copy_from_slice(header.as_bytes());
+        match <&[u8; WORD]>::try_from(payload) {
+            Ok(word) => tail[..WORD].copy_from_slice(word),
+            Err(_) => tail[..payload.len()].copy_from_slice(payload),
+        }
+        let word = word(Kind::Data, size_of_val(&header), ep.theirs);
+        if port.send_short(ep.lines.main, word.to_le(), &bytes[..inner]).is_err() {
+            return false;
+        }
+        ep.unflushed.set(true);
+        self.count(payload.len());
+        true
+    }
+
+    #[inline(never)]
+    fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+        if !self.queues {
+            return Tiny::Unable;
+        }
+        let (Some(port), Some(ep)) = (self.port.as_mut(), self.core.endpoint(peer)) else {
+            return Tiny::Left;
+        };
+        if ep.phase != Phase::Up {
+            return Tiny::Left;
+        }
+        let (line, life) = (ep.lines.main, ep.token);
+        let lead = [word(Kind::Data, size_of_val(&header), life).to_le(), header[0], header[1]];
+        let received = Cell::new(None);
+        let take = |payload: &[u8]| {
+            into.write(0, payload);
+            received.set(Some(payload.len()));
+        };
+        let longer = |message: &[u8]| {
+            let payload = message.strip_prefix(lead.as_bytes());
+            payload.filter(|payload| payload.len() <= into.len()).map(take).is_some()
+        };
+        let look = port.expect(line, Expected { lead, room: into.len() }, turns, take, longer);
+        if look == Look::Empty {
+            self.ticks = self.ticks.saturating_add(turns);
+        }
+        let Some(len) = received.get() else { return Tiny::Left };
+        self.core.counters.frames_received.add(1);
+        self.core.counters.bytes_received.add(len as u64);
+        Tiny::Taken(len)
     }
 
     fn arm(&mut self) -> Armed {

@@ -20,7 +20,7 @@ mod status;
 mod survey;
 
 pub use attributes::{Attributes, RKEY_MAX};
-pub use inbox::{Event, Look};
+pub use inbox::{Event, Expected, Look};
 pub use library::{DeviceKind, Resource, Uct, UctError, VARIABLE};
 pub use port::{Direction, EpId, IfaceId, Memory, Name, NotWaitable, Port, RemoteMemory};
 pub use status::Status;

@@ -1,7 +1,7 @@
 //! Progress, what happened meanwhile, and what to sleep on.
 
 use super::{EpId, IfaceId, Port};
-use crate::inbox::{Event, Look, Note};
+use crate::inbox::{Event, Expected, Look, Note};
 use crate::raw;
 use crate::sleep::Bed;
 use crate::status::Status;
@@ -54,9 +54,38 @@ impl Port {
         let Some(ep) = self.endpoint(id) else { return Look::Left };
         let raw = ep.queue.unwrap_or(self.ifaces[ep.iface].raw);
         // SAFETY: a live interface.
-        self.inbox.first(take, || unsafe {
+        let look = self.inbox.first(take, || unsafe {
             ((*raw).ops.iface_progress)(raw);
-        })
+        });
+        if look == Look::Taken {
+            ep.claim();
+        }
+        look
+    }
+
+    /// Looks once, and up to `turns` times more, for a message where an endpoint's peer writes to. If it is what is `expected` and short,
+    /// `brief` is given what follows its lead; otherwise it is shown to `take`, as by [`Port::look`].
+    #[inline(always)]
+    pub fn expect(
+        &mut self,
+        id: EpId,
+        expected: Expected,
+        turns: u32,
+        brief: impl FnOnce(&[u8]),
+        take: impl FnMut(&[u8]) -> bool,
+    ) -> Look {
+        let Some(ep) = self.endpoint(id) else { return Look::Left };
+        let raw = ep.queue.unwrap_or(self.ifaces[ep.iface].raw);
+        // SAFETY: a live interface, whose table of calls lives as long.
+        let progress = unsafe { (*raw).ops.iface_progress };
+        let look = self.inbox.expect(expected, turns, brief, take, || {
+            // SAFETY: as above.
+            unsafe { progress(raw) };
+        });
+        if look == Look::Taken {
+            ep.claim();
+        }
+        look
     }
 
     #[inline]
