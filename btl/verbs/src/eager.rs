@@ -59,6 +59,52 @@ impl Verbs {
         taken
     }
 
+    /// Shows `take` the next frame of `peer` if it lies in its ring and is next, within so many looks more than one: whether it was
+    /// taken. Whatever else is there, and all that is wrong with it, is for [`poll_ring`](Self::poll_ring).
+    pub(crate) fn take_by_ring(
+        &mut self,
+        peer: Peer,
+        turns: u32,
+        take: impl FnOnce(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        let Verbs { slots, scratch, counters, .. } = &mut *self;
+        let Some(Link::Up(conn)) = slots.get_mut(peer.index()).map(|slot| &mut slot.link) else {
+            return false;
+        };
+        let ends = conn.discards || conn.finished || conn.doom.is_some();
+        let Some(inbox) = conn.inbox().filter(|_| !ends) else { return false };
+        for _ in 0..turns {
+            if inbox.has_some() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let Found::Whole(len) = inbox.look(scratch) else { return false };
+        let bytes = &scratch.as_bytes()[..len];
+        let Some(Said { frame: Frame::Data(header), from, taken: heard, number }) =
+            wire::decode_frame(bytes)
+        else {
+            return false;
+        };
+        let (header, payload) = bytes[PREFIX..].split_at(header);
+        let next = from == peer.0 && order(number, &conn.credits) == Order::Now;
+        if !next || !take(header, payload) {
+            return false;
+        }
+        counters.frames_received.add(1);
+        counters.ring_received.add(1);
+        counters.bytes_received.add(payload.len() as u64);
+        if let Some(inbox) = conn.inbox() {
+            inbox.took();
+        }
+        conn.part = false;
+        conn.credits.heard(heard);
+        if let Err(error) = conn.took_frame() {
+            self.reject(peer, cause(&error));
+        }
+        true
+    }
+
     /// Looks into all rings: how many frames were taken.
     #[inline]
     pub(crate) fn poll_rings<S: Sink>(&mut self, sink: &mut S) -> usize {

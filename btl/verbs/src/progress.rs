@@ -52,22 +52,22 @@ impl Verbs {
         let mut reports = if self.found.is_empty() { 0 } else { self.take_found(sink) };
         let by_ring = self.poll_rings(sink);
         reports += by_ring;
-        let mut batch = [Wc::default(); BATCH];
-        let Some(arrived) = self.arrivals.poll(&mut batch) else {
-            self.device_broke();
-            return (0, true);
-        };
-        for completion in &batch[..arrived] {
+        // Out of `self` for as long as it is read; made once, for clearing it at each look would take longer than the look.
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.resize(BATCH, Wc::default());
+        let arrived = self.arrivals.poll(&mut batch);
+        for completion in &batch[..arrived.unwrap_or(0)] {
             reports += self.arrived(completion, sink);
         }
-        let Some(over) = self.sends.poll(&mut batch) else {
-            self.device_broke();
-            return (reports, true);
-        };
-        for completion in &batch[..over] {
+        let over = self.sends.poll(&mut batch);
+        for completion in &batch[..over.unwrap_or(0)] {
             reports += self.request_over(completion, sink);
         }
-        (reports, arrived == 0 && over == 0 && by_ring == 0)
+        self.batch = batch;
+        if arrived.is_none() || over.is_none() {
+            self.device_broke();
+        }
+        (reports, arrived.unwrap_or(0) == 0 && over.unwrap_or(0) == 0 && by_ring == 0)
     }
 
     /// Takes all completions that are there now: how many reports were made.

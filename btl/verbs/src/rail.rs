@@ -90,6 +90,8 @@ pub struct Verbs {
     pub(crate) reads: u8,
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// Room for what a look at a queue finds.
+    pub(crate) batch: Vec<Wc>,
     /// Completions that `arm` found.
     pub(crate) found: VecDeque<(Queue, Wc)>,
     /// Peers with a connection that is up.
@@ -327,6 +329,7 @@ impl Verbs {
             config,
             epoll,
             timer,
+            batch: Vec::new(),
             found: VecDeque::new(),
             live: Vec::new(),
             meeting: Vec::new(),
@@ -594,6 +597,14 @@ impl Btl for Verbs {
     #[inline]
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         self.make_progress(sink)
+    }
+
+    #[inline]
+    fn take_next<F>(&mut self, peer: Peer, turns: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        self.take_by_ring(peer, turns, take)
     }
 
     fn arm(&mut self) -> Armed {
