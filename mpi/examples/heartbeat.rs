@@ -6,6 +6,7 @@
 use ironweave::{Comm, Error, World};
 use rustix::process::{Signal, getpid, kill_process};
 use std::error::Error as StdError;
+use std::io::Read;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,7 @@ fn main() -> Outcome {
         "exit" => exit(World::init()?),
         "cut_off" => cut_off(World::init()?),
         "bystander" => bystander(World::init()?),
+        "descriptors" => descriptors(),
         other => Err(format!("there is no scenario {other:?}").into()),
     }
 }
@@ -57,6 +59,30 @@ fn survive(world: World, linger: Duration) -> Outcome {
     exchange(&comm, &survivors(&comm))?;
     std::thread::sleep(linger);
     world.finalize()?;
+    Ok(())
+}
+
+/// The program's descriptors are its own: the detector's thread holds none of them open, and leaves none behind.
+fn descriptors() -> Outcome {
+    let count = || Ok::<_, std::io::Error>(std::fs::read_dir("/proc/self/fd")?.count());
+    let (mut reader, writer) = std::io::pipe()?;
+    let before = count()?;
+    let world = World::init()?;
+    let comm = world.comm();
+    exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
+    drop(writer);
+    assert_eq!(reader.read(&mut [0])?, 0, "somebody else holds the writing end");
+    if comm.rank() == VICTIM {
+        return Ok(()); // not finalized: a failure, of which the others learn
+    }
+    assert_eq!(
+        comm.recv(&mut [0u8; 8], VICTIM, 3).unwrap_err(),
+        Error::ProcFailed { rank: VICTIM }
+    );
+    drop(comm);
+    world.finalize()?;
+    assert_eq!(count()?, before - 1, "descriptors are left, or some of the program's are gone");
+    println!("as before");
     Ok(())
 }
 

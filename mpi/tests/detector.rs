@@ -148,6 +148,13 @@ fn exit_without_finalize_is_a_failure_whatever_its_code() {
     succeed(3, "exit");
 }
 
+/// A thread that shares the process's table of descriptors makes each system call of the program slower.
+#[test]
+fn the_programs_descriptors_are_its_own() {
+    let (out, err) = succeed(3, "descriptors");
+    assert_eq!(out.matches("as before").count(), 2, "{out}\n{err}");
+}
+
 #[test]
 fn leaving_one_after_the_other_is_no_failure() {
     let (_, err) = succeed(5, "bystander");

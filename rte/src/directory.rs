@@ -9,7 +9,7 @@ use crate::pmi::{mapping, text};
 use crate::starved::Incarnation;
 use rustix::process::Signal;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -129,6 +129,14 @@ impl Directory {
     pub(crate) fn exchange(&self) -> MutexGuard<'_, Exchange> {
         // A question that panicked left the connection out of step; the next answer is garbled, which is an error.
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows `f` the descriptor of the connection, if there is one; it is the same for as long as the job runs.
+    pub fn with_descriptor<R>(&self, f: impl FnOnce(Option<BorrowedFd<'_>>) -> R) -> R {
+        match &*self.exchange() {
+            Exchange::Pmi(client) => f(Some(client.as_fd())),
+            Exchange::Alone(_) => f(None),
+        }
     }
 
     /// What `rank` published under `key` before the fence; `None` if it did not, or died before.

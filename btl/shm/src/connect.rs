@@ -8,11 +8,12 @@
 use crate::endpoint::{Dial, Incoming, Outgoing, Phase, Session, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
+use crate::parking::wake_ring;
 use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::segment;
 use crate::shuttle::Shuttles;
 use crate::socket::{self, Received};
-use crate::transport::{Shm, token, wake_ring};
+use crate::transport::{Shm, token};
 use crate::wire::{Attach, Message, Reason, Role, Transcript};
 use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};

@@ -29,6 +29,7 @@ mod endpoint;
 mod host;
 mod inbox;
 #[cfg(not(loom))]
+mod parking;
 mod pieces;
 mod primitive;
 pub mod record;

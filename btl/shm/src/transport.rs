@@ -1,5 +1,5 @@
-//! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`. Long, because the contract is
-//! one `impl` and its fast path is read together with what it leans on.
+//! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`, how a quiet ring is parked in
+//! `parking.rs`.
 
 use crate::cma::{self, Get, Gets, Registry};
 use crate::config::{OpenError, SINGLE_COPY_MIN, ShmConfig, SingleCopy, Stores};
@@ -7,7 +7,7 @@ use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::pieces::{self, Cut, PIECE_MAX, pieces};
-use crate::primitive::{Ordering, fence};
+use crate::primitive::Ordering;
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry, Reader};
 use crate::warmth::Warmth;
@@ -23,7 +23,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::thread::{MembarrierCommand, membarrier};
 use slab::Slab;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ pub struct Shm {
     /// Look at the sockets in the next `progress`.
     pub(crate) urgent: bool,
     /// The inbox says that we sleep.
-    asleep: bool,
+    pub(crate) asleep: bool,
     pub(crate) counters: Arc<Counters>,
     pub(crate) warmth: Warmth,
     caps: Caps,
@@ -118,7 +118,7 @@ pub struct Shm {
     registry: Registry,
     pub(crate) gets: Gets,
     /// Gets that failed before they began, to be reported.
-    stillborn: Vec<(RmaDescriptor, Cause)>,
+    pub(crate) stillborn: Vec<(RmaDescriptor, Cause)>,
     /// The kernel refused to read a peer's memory.
     get_refused: bool,
     /// Endpoints found broken where no sink was at hand.
@@ -261,47 +261,6 @@ impl Shm {
         self.urgent = true;
     }
 
-    /// Tells the reader of a parked ring that something is in it.
-    #[cold]
-    fn ring_bell(&mut self, peer: Peer) {
-        let Some(Some(outgoing)) = self.tx.get(peer.index()) else { return };
-        if !outgoing.outbox.ring(outgoing.bell) {
-            return;
-        }
-        if let Phase::Up(session) = &self.endpoints[peer.index()].phase {
-            // Refused for want of room: messages of ours are waiting there, so it will wake up anyway. Broken:
-            // the event queue tells.
-            let _ = socket::send(&session.socket, &Message::Wake, &[]);
-        }
-    }
-
-    /// Polls the rings whose bells rang again.
-    #[cold]
-    fn answer_bells(&mut self) {
-        let Shm { inbox, bells, rx, hot, .. } = self;
-        inbox.answer(|bell| {
-            let Some(Some(peer)) = bells.get(bell as usize) else { return };
-            if let Some(Some(incoming)) = rx.get_mut(peer.index()) {
-                wake_ring(hot, *peer, incoming);
-            }
-        });
-    }
-
-    /// Parks the ring at `hot[at]`, unless a record came meanwhile.
-    #[cold]
-    fn park(&mut self, at: usize) {
-        let Some(Some(incoming)) = self.rx.get_mut(self.hot[at] as usize) else { return };
-        incoming.reader.park();
-        park_barrier(self.barrier);
-        if incoming.reader.is_ready() {
-            incoming.reader.unpark();
-            incoming.idle = 0;
-        } else {
-            incoming.hot = false;
-            self.hot.swap_remove(at);
-        }
-    }
-
     /// Looks at what is not memory: sockets, processes, retries. Costs a system call.
     #[cold]
     fn look<S: Sink>(&mut self, sink: &mut S) -> usize {
@@ -378,25 +337,6 @@ impl Shm {
             sink.rma_completed(descriptor, Err(fault));
         }
         reports
-    }
-}
-
-/// Polls a ring again.
-pub(crate) fn wake_ring(hot: &mut Vec<u32>, peer: Peer, incoming: &mut Incoming) {
-    if !incoming.hot {
-        incoming.hot = true;
-        incoming.idle = 0;
-        incoming.reader.unpark();
-        hot.push(peer.0);
-    }
-}
-
-/// The reader's half of parking: after this, a writer has either seen `PARKED` or its record is visible here.
-fn park_barrier(barrier: bool) {
-    fence(Ordering::SeqCst);
-    if barrier {
-        // Registered at opening, so it cannot fail.
-        let _ = membarrier(MembarrierCommand::GlobalExpedited);
     }
 }
 
@@ -761,42 +701,7 @@ impl Btl for Shm {
     }
 
     fn arm(&mut self) -> Armed {
-        let busy = !self.gets.is_empty() || !self.stillborn.is_empty();
-        if busy || self.urgent || !self.timed.is_empty() {
-            return Armed::Ready;
-        }
-        for &peer in &self.hot {
-            if let Some(Some(incoming)) = self.rx.get(peer as usize) {
-                incoming.reader.park();
-            }
-        }
-        park_barrier(self.barrier && !self.hot.is_empty());
-        let mut at = 0;
-        while at < self.hot.len() {
-            match self.rx.get_mut(self.hot[at] as usize) {
-                Some(Some(incoming)) if incoming.reader.is_ready() => {
-                    incoming.reader.unpark();
-                    at += 1;
-                }
-                Some(Some(incoming)) => {
-                    incoming.hot = false;
-                    self.hot.swap_remove(at);
-                }
-                _ => {
-                    self.hot.swap_remove(at);
-                }
-            }
-        }
-        if !self.hot.is_empty() {
-            return Armed::Ready;
-        }
-        if self.inbox.sleep() {
-            self.inbox.awake();
-            return Armed::Ready;
-        }
-        self.asleep = true;
-        self.urgent = true;
-        Armed::Wait(self.events.as_raw_fd())
+        self.lie_down()
     }
 
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {

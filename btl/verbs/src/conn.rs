@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Every so many requests one asks for a completion.
 const SIGNAL_EVERY: u32 = 16;
+/// Who has fewer credits spares none.
+const CREDITS_TO_SPARE: u32 = 4;
 /// Requests kept free for credits, probes and the good-bye.
 const RESERVE: usize = 4;
 /// Credits and probes of one connection that may be out, so that all peers' find room in the completion queue …
@@ -157,6 +159,8 @@ pub struct Conn {
     away: Option<Away>,
     // After the queue pair, by which the peer writes there.
     pub home: Home,
+    /// The peer is to be offered our ring as soon as it has a buffer for that.
+    owes_offer: bool,
     /// There is a part of a frame in our ring, since a look.
     pub part: bool,
     part_since: Option<Instant>,
@@ -213,6 +217,7 @@ impl Conn {
             nonces: Nonces::default(),
             away: None,
             home: Home::None(0),
+            owes_offer: false,
             part: false,
             part_since: None,
             doom: None,
@@ -231,17 +236,33 @@ impl Conn {
         self.works.len() + requests + RESERVE <= self.depth
     }
 
-    /// Whether the peer has a buffer for one more frame; `look` reads our control block.
+    /// Whether the peer has a buffer for one more frame, beside one for the offer of a ring that waits for it; `look` reads our
+    /// control block.
     #[inline]
     pub fn has_credit(&mut self, look: impl FnOnce() -> (u32, u32)) -> bool {
         let full = self.away.as_ref().is_some_and(|away| !away.writer.has_room(&self.credits));
-        if self.credits.any() && !full {
+        let frames = 1 + u32::from(self.owes_offer);
+        if self.credits.cover(frames) && !full {
             return true;
         }
         if let Some(taken) = wire::taken(look()) {
             self.credits.heard(taken);
         }
-        self.credits.any()
+        self.credits.cover(frames)
+    }
+
+    /// It will be offered none for now.
+    pub fn owes_nothing(&mut self) {
+        self.owes_offer = false;
+    }
+
+    /// Whether the peer has a buffer for the offer of a ring. If not, frames leave it the next one: who sends whenever there is room
+    /// would never come to offering.
+    pub fn has_credit_for_offer(&mut self, look: impl FnOnce() -> (u32, u32)) -> bool {
+        self.owes_offer = false;
+        let has = self.has_credit(look);
+        self.owes_offer = !has && self.credits.theirs >= CREDITS_TO_SPARE;
+        has
     }
 
     /// What comes before the header of a frame that is posted next.
@@ -339,7 +360,7 @@ impl Conn {
 
     /// Whether every credit is used, so that only the control block will tell when to go on.
     pub fn is_starved(&self) -> bool {
-        !self.credits.any()
+        !self.credits.cover(1 + u32::from(self.owes_offer))
     }
 
     /// The request's number, and whether it asks for a completion.

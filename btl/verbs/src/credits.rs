@@ -25,9 +25,15 @@ impl Credits {
     }
 
     /// Whether the peer has a buffer for one more frame.
-    #[inline]
+    #[cfg(test)]
     pub fn any(&self) -> bool {
         self.sent.wrapping_sub(self.taken) < self.theirs
+    }
+
+    /// Whether it has buffers for so many.
+    #[inline]
+    pub fn cover(&self, frames: u32) -> bool {
+        self.sent.wrapping_sub(self.taken).saturating_add(frames) <= self.theirs
     }
 
     /// A frame goes to the peer, and says how many of its frames were taken.

@@ -129,13 +129,15 @@ impl Verbs {
     pub(crate) fn offer_ring(&mut self, peer: Peer) {
         let Some(shape) = self.ring else { return };
         let full = self.rings.len() >= self.config.ring_peers as usize;
-        if full || self.in_flight >= self.most_in_flight || self.departed {
-            return; // when it sends the next
-        }
+        let busy = full || self.in_flight >= self.most_in_flight || self.departed;
         let Verbs { slots, buffers, controls, device, key, me, rings, .. } = &mut *self;
         let Link::Up(conn) = &mut slots[peer.index()].link else { return };
+        if busy {
+            conn.owes_nothing();
+            return; // when it sends the next
+        }
         let block = conn.block;
-        if !conn.has_room(1) || !conn.has_credit(|| controls.words(block)) {
+        if !conn.has_room(1) || !conn.has_credit_for_offer(|| controls.words(block)) {
             return;
         }
         let Some(slot) = buffers.take() else { return };

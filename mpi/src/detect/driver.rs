@@ -5,17 +5,19 @@
 use super::addresses::{decode, for_socket};
 use super::home::Home;
 use super::seal::{DATAGRAM_MAX, Sealer};
-use super::{Command, KEY, News, Ready, Shared};
-use ironweave_ft::detector::{Detector, Effect, Event, Message, Nanos};
+use super::{Command, KEY, News, Shared};
+use ironweave_ffi::descriptors;
+use ironweave_ft::detector::{Config, Detector, Effect, Event, Message, Nanos};
 use ironweave_ft::{How, Source};
 use ironweave_rte::{Directory, Fate, Job, Lifeline, Liveness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Datagrams kept for a process whose address is being looked up.
@@ -63,7 +65,6 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     detector: Detector,
     sealer: Sealer,
-    socket: UdpSocket,
     local: SocketAddr,
     peers: HashMap<u32, Where>,
     liveness: Liveness,
@@ -97,14 +98,13 @@ enum Life {
 
 impl Driver {
     /// Looks up the ring's neighbours; everybody else is looked up when needed.
-    pub(super) fn new(ready: Ready, job: &Job, shared: Arc<Shared>) -> io::Result<Driver> {
-        let local = ready.socket.local_addr()?;
+    pub(super) fn new(config: Config, job: &Job, shared: Arc<Shared>) -> io::Result<Driver> {
+        let local = shared.socket.local_addr()?;
         let origin = Instant::now();
         let mut driver = Driver {
             shared,
-            detector: Detector::new(job.rank(), job.size(), ready.config, 0),
+            detector: Detector::new(job.rank(), job.size(), config, 0),
             sealer: Sealer::new(&job.secret(), job.id(), job.rank(), job.size()),
-            socket: ready.socket,
             local,
             peers: HashMap::new(),
             liveness: job.liveness().clone(),
@@ -129,6 +129,9 @@ impl Driver {
     pub(super) fn run(mut self, holds: &SyncSender<()>) {
         // A heartbeat must not wait for the program's slice to end.
         let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
+        if let Err(error) = self.part_descriptors() {
+            tracing::debug!(%error, "the detector's thread has the process's descriptors");
+        }
         let held = self.lifeline.map(Lifeline::hold);
         if let Some(Err(error)) = &held {
             tracing::debug!(%error, "this process's end is known when it is over");
@@ -140,6 +143,16 @@ impl Driver {
         drop(held);
         self.shared.desk().over = true;
         self.shared.over.notify_all();
+    }
+
+    /// The program's system calls cost no more for this thread's being there.
+    fn part_descriptors(&self) -> io::Result<()> {
+        let Shared { socket, wake, woken, .. } = &*self.shared;
+        self.directory.with_descriptor(|connection| {
+            let own = [socket.as_fd(), wake.as_fd(), woken.as_fd()];
+            let keep: Vec<_> = own.into_iter().chain(connection).collect();
+            descriptors::part(&keep)
+        })
     }
 
     fn now(&self) -> Nanos {
@@ -195,7 +208,7 @@ impl Driver {
     fn receive(&mut self) {
         let mut buffer = [0; DATAGRAM_MAX + 1];
         for _ in 0..BURST {
-            let (length, source) = match self.socket.recv_from(&mut buffer) {
+            let (length, source) = match self.shared.socket.recv_from(&mut buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // Nothing more, or something about an earlier send that nobody needs to know.
@@ -273,7 +286,7 @@ impl Driver {
             Some(Where::Known { addresses, turn }) => {
                 *turn = (*turn + 1) % addresses.len();
                 // Lost like any other datagram: whoever needs it sends again.
-                let _ = self.socket.send_to(&datagram, addresses[*turn]);
+                let _ = self.shared.socket.send_to(&datagram, addresses[*turn]);
             }
             Some(Where::Asked { waiting }) => {
                 if waiting.len() < WAITING_MAX {
@@ -306,7 +319,7 @@ impl Driver {
             (before, self.peers.get(&process))
         {
             for datagram in waiting {
-                let _ = self.socket.send_to(&datagram, addresses[0]);
+                let _ = self.shared.socket.send_to(&datagram, addresses[0]);
             }
             // It was not asked before, however long the look-up took: who asks may get no core, either.
             self.detector.handle(Event::Unasked(process), self.now());
@@ -339,7 +352,7 @@ impl Driver {
             asked,
             answers: self.answers.0.clone(),
             directory: self.directory.clone(),
-            shared: Arc::clone(&self.shared),
+            shared: Arc::downgrade(&self.shared),
             state: Arc::clone(&self.asker),
             local: self.local,
             homes: HashMap::new(),
@@ -356,7 +369,8 @@ impl Driver {
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
         });
         let woken = &self.shared.woken;
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        let mut fds =
+            [PollFd::new(&self.shared.socket, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         // Interrupted, or refused for want of memory: the next turn tries again.
         let _ = poll(&mut fds, timeout.as_ref());
         let mut bytes = [0; 64];
@@ -376,7 +390,8 @@ struct Asker {
     asked: Receiver<Question>,
     answers: Sender<Answer>,
     directory: Directory,
-    shared: Arc<Shared>,
+    /// Not held: the engine's thread is to be the last.
+    shared: Weak<Shared>,
     state: Arc<AskerState>,
     local: SocketAddr,
     /// Where those run that were asked about.
@@ -417,7 +432,8 @@ impl Asker {
             if !heard {
                 return;
             }
-            let _ = rustix::io::write(&self.shared.wake, &[1]);
+            let Some(shared) = self.shared.upgrade() else { return };
+            let _ = rustix::io::write(&shared.wake, &[1]);
         }
     }
 
@@ -450,6 +466,7 @@ mod tests {
     use super::*;
     use ironweave_ft::detector::{Config, Digest};
     use rustix::pipe::{PipeFlags, pipe_with};
+    use std::net::UdpSocket;
     use std::sync::{Condvar, Mutex};
 
     const MS: Nanos = 1_000_000;
@@ -481,6 +498,7 @@ mod tests {
             let (woken, wake) =
                 pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
             let shared = Shared {
+                socket: ours,
                 version: AtomicU64::new(0),
                 desk: Mutex::default(),
                 over: Condvar::new(),
@@ -494,7 +512,6 @@ mod tests {
                 shared: Arc::new(shared),
                 detector: Detector::new(0, 2, CONFIG, 0),
                 sealer: Sealer::new(&SECRET, "job", 0, 2),
-                socket: ours,
                 local,
                 peers: [(OTHER, Where::Known { addresses: vec![there], turn: 0 })].into(),
                 liveness: job.liveness().clone(),

@@ -47,9 +47,12 @@ enum Command {
     Stop,
 }
 
-/// What the two threads share.
+/// What the two threads share. The descriptors are the process's, which closes them when the detector's threads, with a table of
+/// their own (`ironweave_ffi::descriptors`), are over: so the engine's thread has to be the last to let go of this.
 #[derive(Debug)]
 struct Shared {
+    /// Heartbeats come and go by it.
+    socket: UdpSocket,
     /// Grows with every piece of news.
     version: AtomicU64,
     desk: Mutex<Desk>,
@@ -150,14 +153,16 @@ impl Detect {
             .map_err(|errno| system(errno.into()))?;
         job.directory().wake_on_death(&wake, &woken)?;
         let patience = Duration::from_nanos(ready.config.timeout) + Duration::from_secs(1);
+        let Ready { socket, config } = ready;
         let shared = Arc::new(Shared {
+            socket,
             version: AtomicU64::new(0),
             desk: Mutex::default(),
             over: Condvar::new(),
             wake,
             woken,
         });
-        let driver = driver::Driver::new(ready, job, Arc::clone(&shared)).map_err(system)?;
+        let driver = driver::Driver::new(config, job, Arc::clone(&shared)).map_err(system)?;
         let (holds, held) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name(ironweave_rte::starved::DETECTOR_THREAD.into())

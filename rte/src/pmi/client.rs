@@ -8,7 +8,7 @@ use crate::error::{Result, RteError};
 use crate::pmi::wire::{self, Command, Lines};
 use rustix::io::Errno;
 use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// How long `finalize` waits for the process manager's acknowledgement.
@@ -37,6 +37,12 @@ pub struct Place {
     pub rank: u32,
     /// Ranks in the job.
     pub size: u32,
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Client {
