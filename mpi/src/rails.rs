@@ -124,6 +124,11 @@ macro_rules! one_of {
             }
 
             #[inline]
+            fn take_expected(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+                match self { $($name::$variant(btl) => btl.take_expected(peer, turns, header, into),)* }
+            }
+
+            #[inline]
             fn is_silent(&self, peer: Peer) -> bool {
                 match self { $($name::$variant(btl) => btl.is_silent(peer),)* }
             }

@@ -129,7 +129,10 @@ impl<H: Harness> Node<H> {
             };
             let mut into = Loan::blank(self.rng.random_range(0..=TINY_MAX));
             let region = into.lend_target();
-            let answer = self.btl().take_tiny(Peer(peer), 0, header, &region);
+            let answer = match self.btl().take_tiny(Peer(peer), 0, header, &region) {
+                Tiny::Unable => self.btl().take_expected(Peer(peer), 0, header, &region),
+                answer => answer,
+            };
             into.returned();
             match answer {
                 Tiny::Taken(taken) => {

@@ -20,7 +20,7 @@ use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::secret::random;
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, TINY_MAX, Tiny, Token,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Tiny, Token,
 };
 use ironweave_ffi_uct::{
     Attributes, DeviceKind, EpId, Expected, IfaceId, Look, MESSAGE_MIN, Port, Resource, Status,
@@ -472,37 +472,14 @@ impl Btl for Uct {
         }
     }
 
-    #[inline(never)]
-    fn send_tiny(&mut self, peer: Peer, header: [u64; 2], payload: &[u8]) -> bool {
-        const WORD: usize = size_of::<u64>();
-        let (Some(port), Some(ep)) = (self.port.as_ref(), self.core.endpoint(peer)) else {
-            return false;
-        };
-        if !self.queues || ep.phase != Phase::Up || payload.len() > TINY_MAX {
-            return false;
-        }
-        let inner = size_of_val(&header) + payload.len();
-        if PREFIX + inner > self.short {
-            return false;
-        }
-        let mut bytes = [0; size_of::<[u64; 2]>() + TINY_MAX];
-        let (head, tail) = bytes.split_at_mut(size_of_val(&header));
-        head.copy_from_slice(header.as_bytes());
-        match <&[u8; WORD]>::try_from(payload) {
-            Ok(word) => tail[..WORD].copy_from_slice(word),
-            Err(_) => tail[..payload.len()].copy_from_slice(payload),
-        }
-        let word = word(Kind::Data, size_of_val(&header), ep.theirs);
-        if port.send_short(ep.lines.main, word.to_le(), &bytes[..inner]).is_err() {
-            return false;
-        }
-        ep.unflushed.set(true);
-        self.count(payload.len());
-        true
-    }
-
-    #[inline(never)]
-    fn take_tiny(&mut self, peer: Peer, turns: u32, header: [u64; 2], into: &RecvRegion) -> Tiny {
+    #[inline]
+    fn take_expected(
+        &mut self,
+        peer: Peer,
+        turns: u32,
+        header: [u64; 2],
+        into: &RecvRegion,
+    ) -> Tiny {
         if !self.queues {
             return Tiny::Unable;
         }

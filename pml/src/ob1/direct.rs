@@ -91,8 +91,16 @@ impl<B: Btl> Ob1<B> {
         let member = there.members.get_mut(source as usize)?;
         let rail = self.rails.get_mut(usize::from(member.heard.0))?;
         let (seq, peer) = (member.expected, member.peer);
-        let expected =
-            Match::new(kinds::MATCH, Envelope { cid, epoch, seq, source, tag, ready: false });
+        let envelope = Envelope { cid, epoch, seq, source, tag, ready: false };
+        match rail.take_expected(peer, turns, Match::words(kinds::MATCH, envelope), into) {
+            Tiny::Taken(received) => {
+                member.expected = seq.wrapping_add(1);
+                return Some(received);
+            }
+            Tiny::Left => return None,
+            Tiny::Unable => {}
+        }
+        let expected = Match::new(kinds::MATCH, envelope);
         let mut received = 0;
         let peers = &mut self.engine.peers;
         let mut news = None;
