@@ -34,6 +34,7 @@ pub fn part(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
     }
+    // From here on nothing fails that the first call did not.
     let mut from = 0;
     for fd in kept {
         if from < fd {

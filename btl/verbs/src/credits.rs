@@ -24,13 +24,7 @@ impl Credits {
         Credits { ours, ..Credits::default() }
     }
 
-    /// Whether the peer has a buffer for one more frame.
-    #[cfg(test)]
-    pub fn any(&self) -> bool {
-        self.sent.wrapping_sub(self.taken) < self.theirs
-    }
-
-    /// Whether it has buffers for so many.
+    /// Whether the peer has buffers for so many more frames.
     #[inline]
     pub fn cover(&self, frames: u32) -> bool {
         self.sent.wrapping_sub(self.taken).saturating_add(frames) <= self.theirs
@@ -114,7 +108,7 @@ mod tests {
 
     /// A frame from `ends[from]`, whose prefix is heard; whether the other end must tell by itself.
     fn frame(ends: &mut [Credits; 2], from: usize) -> bool {
-        assert!(ends[from].any(), "a frame without a credit");
+        assert!(ends[from].cover(1), "a frame without a credit");
         let says = ends[from].received();
         ends[from].use_one();
         ends[1 - from].heard(says);
@@ -149,9 +143,9 @@ mod tests {
     fn a_peer_that_takes_nothing_stops_the_sender() {
         let mut credits = Credits::both(3, 0);
         (0..3).for_each(|_| credits.use_one());
-        assert!(!credits.any());
+        assert!(!credits.cover(1));
         credits.heard(1);
-        assert!(credits.any());
+        assert!(credits.cover(1));
     }
 
     #[test]
@@ -177,7 +171,7 @@ mod tests {
         (0..3).for_each(|_| credits.use_one());
         for lie in [2, 1000, u32::MAX - 2] {
             credits.heard(lie);
-            assert!(!credits.any(), "{lie} was believed");
+            assert!(!credits.cover(1), "{lie} was believed");
         }
         credits.heard(0);
         assert_eq!(credits.taken, 0);

@@ -440,7 +440,7 @@ mod tests {
         fn send(&mut self, len: usize, otherwise: bool) {
             // The control block tells at any time.
             self.ours.heard(self.theirs.received());
-            if !self.ours.any() {
+            if !self.ours.cover(1) {
                 return;
             }
             let number = self.ours.sent();
