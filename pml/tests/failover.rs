@@ -26,7 +26,8 @@ fn rails() -> Vec<(&'static str, Vec<Profile>)> {
         ("get, zcopy", vec![Profile::get(), Profile::zcopy()]),
         ("put, zcopy", vec![Profile::put(), Profile::zcopy()]),
         ("long zcopy, short", vec![eager.clone(), short]),
-        ("long zcopy, long zcopy", vec![eager.clone(), eager]),
+        ("long zcopy, long zcopy", vec![eager.clone(), eager.clone()]),
+        ("long zcopy, zcopy in reserve", vec![eager, reserve.clone()]),
         ("zcopy, zcopy in reserve", vec![Profile::zcopy(), reserve]),
     ]
 }

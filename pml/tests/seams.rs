@@ -182,6 +182,31 @@ fn the_best_rails_are_used_and_the_others_kept_in_reserve() {
 }
 
 #[test]
+fn what_one_rail_takes_in_a_frame_goes_over_all_where_there_are_more() {
+    let long = Profile { eager_limit: 256 << 10, ..Profile::zcopy() };
+    for rails in [vec![long.clone()], vec![long.clone(), long]] {
+        let mut world = World::new(2, &rails);
+        world.settle();
+        let came = |world: &World| -> Vec<u64> {
+            let bytes = |btl: &MemBtl| btl.counters().bytes_received.get();
+            world.engines[1].rails().iter().map(bytes).collect()
+        };
+        for (len, shares) in [(64 << 10, 1), (200_000, rails.len())] {
+            let before = came(&world);
+            let (data, into) = (Memory::of(pattern(len, 3)), Memory::zeroed(len));
+            let request = world.recv(1, &into, Source::Rank(0), TagMatch::Any);
+            let started = world.send(0, 1, Mode::Standard, &data, 1);
+            assert_eq!(world.finish(1, request).result, Ok(()));
+            assert_eq!(world.finish_send(0, started), Ok(()));
+            assert!(into.bytes() == pattern(len, 3));
+            let moved = came(&world).iter().zip(before).map(|(now, then)| now - then).collect();
+            let many = |bytes: &Vec<u64>| bytes.iter().filter(|bytes| **bytes > 10_000).count();
+            assert_eq!(many(&moved), shares, "{len} bytes over {} rails: {moved:?}", rails.len());
+        }
+    }
+}
+
+#[test]
 fn sends_before_the_connection_is_up_go_out_in_order() {
     let fabric = Fabric::default();
     let mut engines = [0, 1].map(|me| {

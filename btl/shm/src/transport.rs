@@ -184,6 +184,7 @@ impl Shm {
                 max_bcopy,
                 max_zcopy: 0,
                 eager_limit: max_bcopy.min(eager_limit(single_copy)),
+                rndv_eager_limit: max_bcopy.min(eager_limit(single_copy)),
                 fragment: max_bcopy,
                 put: false,
                 get: single_copy.is_some(),

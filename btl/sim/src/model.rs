@@ -73,6 +73,7 @@ impl RailModel {
                 max_bcopy: 64 << 10,
                 max_zcopy: 1 << 20,
                 eager_limit: 32 << 10,
+                rndv_eager_limit: 8 << 10,
                 fragment: 128 << 10,
                 put: false,
                 get: false,

@@ -41,6 +41,8 @@ const LINE: usize = 64;
 const UNREAD_MAX: usize = 1 << 20;
 /// Longest message that is sent without asking, in bytes: longer frames are parts of messages that were asked for.
 const EAGER_MAX: usize = 64 << 10;
+/// What goes along with an announcement, in bytes: the receiver answers when it has all of it.
+const RNDV_EAGER_LIMIT: usize = 16 << 10;
 /// How long nobody sleeps on a rail: accepting connections, checks and clocks have no descriptor.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -653,6 +655,7 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
         // Where a fence is one (`rma`).
         max_zcopy: if zcopy { frame.min(attributes.max_zcopy.saturating_sub(LEAD_MAX)) } else { 0 },
         eager_limit: frame.min(EAGER_MAX),
+        rndv_eager_limit: frame.min(RNDV_EAGER_LIMIT),
         fragment: frame,
         put: device && attributes.max_put > 0,
         get: reach != Reach::Never,

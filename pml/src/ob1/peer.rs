@@ -22,6 +22,7 @@ pub(super) struct RailCaps {
     pub max_bcopy: usize,
     pub max_zcopy: usize,
     pub eager_limit: usize,
+    pub rndv_eager_limit: usize,
     pub fragment: usize,
     pub put: bool,
     pub get: bool,
@@ -48,6 +49,7 @@ impl From<&Caps> for RailCaps {
             max_bcopy: caps.max_bcopy,
             max_zcopy: caps.max_zcopy,
             eager_limit: caps.eager_limit,
+            rndv_eager_limit: caps.rndv_eager_limit.min(caps.max_bcopy),
             fragment: caps.fragment.max(1),
             put: caps.put,
             get: caps.get,
@@ -170,6 +172,9 @@ impl Fast {
 
 /// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
 pub(super) const ZCOPY_MIN: usize = 8 << 10;
+
+/// Longer messages are worth more than one rail, in bytes.
+const STRIPED_FROM: usize = 64 << 10;
 
 /// One peer.
 pub(super) struct PeerState {
@@ -294,6 +299,13 @@ impl PeerState {
             return Fast { short_below: clamp(short_below), below: clamp(below), rail, kept };
         }
         Fast::NONE
+    }
+
+    /// The longest message that goes without asking over a rail with these capabilities: it takes no other, so that where there are
+    /// several what is long is announced, and striped.
+    pub fn eager_limit(&self, lane: &RailCaps) -> usize {
+        let up = self.rails.iter().filter(|row| row.state == RailState::Up).count();
+        if up > 1 { lane.eager_limit.min(STRIPED_FROM) } else { lane.eager_limit }
     }
 
     /// Whether messages to the peer may have to be sent again over another rail.

@@ -204,7 +204,8 @@ impl<B: Btl> Ob1<B> {
             if lossy { numbered(header, state.journal().number()) } else { Header::new(header) }
         };
         let announce = state.room.announce;
-        let eager = length <= caps.eager_limit && send.mode != Mode::Synchronous && !announce;
+        let limit = state.eager_limit(&caps);
+        let eager = length <= limit && send.mode != Mode::Synchronous && !announce;
         let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
             && length <= caps.max_zcopy
@@ -303,7 +304,12 @@ impl<B: Btl> Ob1<B> {
                 }
             };
         }
-        let first = if announce { 0 } else { length.min(caps.max_bcopy).min(caps.eager_limit) };
+        let first = match length {
+            _ if announce => 0,
+            // Synchronous: the answer is waited for in any case.
+            _ if length <= limit.min(caps.max_bcopy) => length,
+            _ => length.min(caps.rndv_eager_limit),
+        };
         let mut base = Announce::new(kinds::RNDV, send.envelope, send.length, key.to_wire());
         base.matching.flags |= if send.lossy { wire::CONFIRM } else { 0 };
         let header = number(base.as_bytes(), state);

@@ -44,6 +44,7 @@ impl Plan {
             max_bcopy: 700,
             max_zcopy: if model.caps.max_zcopy == 0 { 0 } else { 12 << 10 },
             eager_limit: 1000,
+            rndv_eager_limit: 400,
             fragment: 600,
             ..model.caps
         };

@@ -208,6 +208,7 @@ impl MemBtl {
             max_bcopy: profile.max_bcopy,
             max_zcopy: profile.max_zcopy,
             eager_limit: profile.eager_limit,
+            rndv_eager_limit: profile.eager_limit.min(2000),
             fragment: profile.fragment,
             put: profile.put,
             get: profile.get && (me == Peer(0) || !profile.unlike),
@@ -253,6 +254,7 @@ impl MemBtl {
 
     fn deliver<S: Sink>(&mut self, peer: Peer, packet: Packet, sink: &mut S) {
         self.counters.frames_received.add(1);
+        self.counters.bytes_received.add(packet.payload.len() as u64);
         if packet.zcopy
             && self.profile.landing
             && let Landing::Direct { region, token } =
