@@ -34,12 +34,14 @@ mod command;
 mod leftovers;
 mod loan;
 mod node;
+mod own_memory;
 mod pattern;
 mod run;
 #[doc(hidden)]
 pub mod scenario;
 mod stage;
 
+pub use own_memory::own_shared_memory;
 pub use run::Run;
 
 use ironweave_btl::{Address, Btl, Peer};
@@ -91,6 +93,14 @@ pub trait Harness: Sized + 'static {
 
     /// Where processes are.
     const PLACE: Place;
+
+    /// Prepares the test's process, before it starts others: what it sets is theirs, too.
+    ///
+    /// # Errors
+    /// Why that cannot be done on this machine: the test is skipped by that name.
+    fn prepare() -> Result<(), String> {
+        Ok(())
+    }
 
     /// Makes what processes share.
     fn world(site: &Site) -> Self::World;

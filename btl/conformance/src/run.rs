@@ -73,6 +73,9 @@ impl Run {
         if let Some(reason) = H::cannot(test) {
             return println!("SKIP {}: {reason}", self.skipped());
         }
+        if let Err(reason) = H::prepare() {
+            return println!("SKIP {}: {reason}", self.skipped());
+        }
         let _watch = watch(self.replay());
         raise_descriptor_limit();
         if let Err(Skip(reason)) = scenario(&self) {

@@ -45,7 +45,7 @@ pub fn inject(at: &str, provider: &str, address: &Address, round: u64) -> Inject
 /// A module with the whole suite for each library and provider.
 #[macro_export]
 macro_rules! providers {
-    ($($module:ident: $library:expr, $provider:expr $(, cannot $cannot:expr)?;)*) => {
+    ($($module:ident: $library:expr, $provider:expr $(, prepare $prepare:expr)? $(, cannot $cannot:expr)?;)*) => {
         $(
             mod $module {
                 use super::*;
@@ -60,6 +60,11 @@ macro_rules! providers {
                     type Btl = Ofi;
                     type World = ();
                     const PLACE: Place = Place::Processes;
+
+                    fn prepare() -> Result<(), String> {
+                        $($prepare()?;)?
+                        Ok(())
+                    }
 
                     fn world(_: &Site) {}
 
