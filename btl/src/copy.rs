@@ -29,6 +29,10 @@ const FAR_FROM: usize = 32 << 10;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const FAR_AHEAD: usize = 8 * BLOCK;
 
+/// From this length on strings are moved faster than blocks from far away.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const STRING_FROM: usize = 16 << 10;
+
 /// Fills `to` with `from`, as `copy_from_slice` does.
 ///
 /// # Panics
@@ -107,6 +111,29 @@ pub unsafe fn copy_ahead(from: *const u8, to: *mut u8, len: usize) {
     }
     // SAFETY: by contract.
     unsafe { copy(from, to, len) }
+}
+
+/// As [`copy`], for a source that comes from far away, another core's cache with none between or memory: the processor's own
+/// move of a string keeps more lines under way than loads do, and lines asked for ahead are only in its way. Measured on two Zen 3 cores that share no
+/// cache, medians in turns, messages to and fro: 64 KiB 8.5 and 7.7 µs, 256 KiB 34 and 29; with lines asked for
+/// ahead 1 MiB 168 µs, by string 114.
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
+    // Where the target lies just ahead of the source within a page, strings move at a twentieth of the speed on some processors.
+    let ahead = (to as usize).wrapping_sub(from as usize) % 4096;
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if len >= BLOCKS_FROM
+        && (len < STRING_FROM || (1..64).contains(&ahead))
+        && is_x86_feature_detected!("avx")
+    {
+        // SAFETY: the processor has it; the rest by contract.
+        return unsafe { copy_blocks::<0, 0>(from, to, len) };
+    }
+    let _ = ahead;
+    // SAFETY: by contract.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
 /// Copies past the cache: for targets that nobody has in a cache, whose lines would have to be fetched only to be
@@ -277,6 +304,7 @@ mod tests {
                 check(len, skip, copy);
                 check(len, skip, copy_ahead);
                 check(len, skip, copy_past);
+                check(len, skip, copy_string);
             }
         }
     }

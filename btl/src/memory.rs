@@ -162,6 +162,21 @@ impl RecvRegion {
         unsafe { copy::copy_ahead(source.as_ptr(), self.start.wrapping_add(offset), source.len()) }
     }
 
+    /// As [`write`](RecvRegion::write), for bytes that come from far away.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn write_string(&self, offset: usize, source: &[u8]) {
+        assert!(
+            offset <= self.len && source.len() <= self.len - offset,
+            "write of {} bytes at {offset} into {} bytes",
+            source.len(),
+            self.len
+        );
+        // SAFETY: as in `write`.
+        unsafe { copy::copy_string(source.as_ptr(), self.start.wrapping_add(offset), source.len()) }
+    }
+
     /// As [`write`](RecvRegion::write), past the cache: for memory that is in nobody's cache. [`copy::settle`] before anybody is told.
     ///
     /// # Panics

@@ -42,7 +42,10 @@ const SHM: &Cannot = &[
     ("survives_a_peer_killed_while_packing", SHM_KILLED),
     ("shows_a_crash", SHM_KILLED),
     ("leaves_nothing_behind", "a process killed inside shm leaves a file in /dev/shm"),
-    ("ends_in_time_when_the_peer_is_stopped", "all others spin on the lock of a process stopped inside shm"),
+    (
+        "ends_in_time_when_the_peer_is_stopped",
+        "all others spin on the lock of a process stopped inside shm",
+    ),
 ];
 
 const SM2_KILLED: &str = "a process killed inside sm2 may stop all others";

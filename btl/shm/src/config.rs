@@ -52,7 +52,7 @@ impl FromStr for SingleCopy {
 /// How payloads are stored into a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Stores {
-    /// Through the cache to near readers, past it to far ones; measured again and again.
+    /// Through the cache to near readers, past it to far ones, but for what goes to and fro (`shuttle.rs`); measured again and again.
     #[default]
     Auto,
     /// Always through the cache.

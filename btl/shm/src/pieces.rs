@@ -74,8 +74,6 @@ pub(crate) fn send(
     len: usize,
     fill: impl FnMut(usize, &mut [u8]),
 ) -> Result<(), Full> {
-    let streamed = len >= writer.bulk_from();
-    let shuttles = shuttles.filter(|_| !streamed);
     let cut = |usual| if crowded { Cut::Crowded } else { usual };
     match shuttles.and_then(|shuttles| Some((shuttles.lend(len)?, shuttles))) {
         Some((shuttle, shuttles)) => {
@@ -87,7 +85,7 @@ pub(crate) fn send(
             sent
         }
         None => {
-            let usual = if streamed { Cut::Streamed } else { Cut::Cached };
+            let usual = if len >= writer.bulk_from() { Cut::Streamed } else { Cut::Cached };
             writer.send_bulk(header, len, None, pieces(len, cut(usual)), fill)
         }
     }

@@ -33,8 +33,8 @@ pub enum Kind {
     Piece = 4,
     /// Nothing more until the end of the ring: go on at its start.
     Wrap = 5,
-    /// As `Begin`; the payload is stored past the cache.
-    Streamed = 6,
+    /// As `Begin`, by a writer that is far from its reader (`distance.rs`).
+    Far = 6,
 }
 
 /// Which shuttle has a payload: 0, none; otherwise one more than its number, those of the ring's own segment first
@@ -64,7 +64,7 @@ pub struct Word {
     pub kind: Kind,
     /// Length of the header in bytes, at most [`HEADER_MAX`].
     pub header: u8,
-    /// The shuttle that has the payload; only of `Bulk` and `Begin`.
+    /// The shuttle that has the payload; only of `Bulk`, `Begin` and `Far`.
     pub mark: Mark,
     /// Length of the payload in bytes.
     pub payload: u32,
@@ -104,7 +104,7 @@ impl Word {
             3 => Kind::Begin,
             4 => Kind::Piece,
             5 => Kind::Wrap,
-            6 => Kind::Streamed,
+            6 => Kind::Far,
             _ => return Err(Malformed("unknown kind")),
         };
         let (header, mark, zero) = ((word >> 8) as u8, (word >> 16) as u8, (word >> 24) as u8);
@@ -115,7 +115,7 @@ impl Word {
         if zero != 0 {
             return Err(Malformed("a reserved byte is not zero"));
         }
-        if mark > Mark::MAX || mark != 0 && !matches!(kind, Kind::Bulk | Kind::Begin) {
+        if mark > Mark::MAX || mark != 0 && !matches!(kind, Kind::Bulk | Kind::Begin | Kind::Far) {
             return Err(Malformed("a shuttle where none can be"));
         }
         if matches!(kind, Kind::Wrap) && (header != 0 || payload != 0)
@@ -158,7 +158,7 @@ impl Word {
         if self.footprint() > room {
             return Err(Malformed("record reaches beyond the ring"));
         }
-        if matches!(self.kind, Kind::Bulk | Kind::Begin | Kind::Streamed | Kind::Piece)
+        if matches!(self.kind, Kind::Bulk | Kind::Begin | Kind::Far | Kind::Piece)
             && self.payload as usize > bulk_max
         {
             return Err(Malformed("payload longer than the bulk area takes"));
@@ -233,6 +233,20 @@ mod tests {
                 _ => None,
             };
             prop_assert_eq!(Word::decode_inline(word), long);
+        }
+    }
+
+    #[test]
+    fn payloads_that_lie_elsewhere_can_be_in_shuttles() {
+        for kind in [Kind::Bulk, Kind::Begin, Kind::Far] {
+            for mark in [Mark::NONE, Mark::new(1), Mark::new(Mark::MAX)] {
+                let word = Word { kind, header: 16, mark, payload: 4096 };
+                assert_eq!(Word::decode(word.encode()), Ok(Some(word)));
+            }
+        }
+        for kind in [Kind::Inline, Kind::Piece, Kind::Wrap] {
+            let word = Word { kind, header: 0, mark: Mark::new(1), payload: 0 };
+            assert_eq!(Word::decode(word.encode()), Err(Malformed("a shuttle where none can be")));
         }
     }
 

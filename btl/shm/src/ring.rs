@@ -393,10 +393,11 @@ impl Writer {
             header.len()
         );
         let first = pieces(0).min(len);
-        let streamed = shuttle.is_none() && len >= self.distance.streamed_from();
+        let far = len >= self.distance.streamed_from();
+        let streamed = far && shuttle.is_none();
         let kind = match first == len {
             true => Kind::Bulk,
-            false if streamed => Kind::Streamed,
+            false if far => Kind::Far,
             false => Kind::Begin,
         };
         let mark = shuttle.map_or(Mark::NONE, |(shuttle, _)| shuttle.mark());

@@ -8,7 +8,7 @@
 //!
 //! What was filled a moment ago is hot: then nothing but fetching the lines from the writer's cache takes time, and asking
 //! for them ahead saves some of it. Measured, latency between near cores, in turns: 64 KiB 1 to 4 % less in four runs, 1 MiB
-//! within the noise; at 4 MiB, where nothing is hot, it would cost 15 %. What the writer stored past its cache is never worth asking for ahead.
+//! within the noise; at 4 MiB, where nothing is hot, it would cost 15 %. What comes from a far core is never worth asking for ahead (`Way::when_far`).
 //!
 //! Only a guess, and only about speed: bytes end up in the same place either way.
 
@@ -31,6 +31,18 @@ pub(crate) enum Way {
     Through,
     /// Past it.
     Past,
+    /// Through it, as the processor moves strings.
+    String,
+}
+
+impl Way {
+    /// The same for what a far core has stored, in its cache or past it: asking for lines ahead costs more than it saves.
+    pub(crate) const fn when_far(self) -> Way {
+        match self {
+            Way::Past => Way::Past,
+            _ => Way::String,
+        }
+    }
 }
 
 /// When a block was filled last.

@@ -285,7 +285,7 @@ impl Reader {
                 });
                 self.done(source, len, shuttles);
             }
-            Kind::Begin | Kind::Streamed => {
+            Kind::Begin | Kind::Far => {
                 let source = self.source(word, shuttles)?;
                 let header = self.shared.with(at + WORD, header, Header::new);
                 let landing = match sink.landing(from, header.as_bytes(), len) {
@@ -295,11 +295,7 @@ impl Reader {
                 let way = landing.as_ref().map_or(Way::Through, |(region, _)| {
                     warmth.way(region.as_mut_ptr() as usize, region.len())
                 });
-                // What is in no cache is not worth asking for (`warmth.rs`).
-                let way = match way {
-                    Way::Ahead if word.kind == Kind::Streamed => Way::Through,
-                    way => way,
-                };
+                let way = if word.kind == Kind::Far { way.when_far() } else { way };
                 if let Source::Bulk(place) = source {
                     self.bulk_pos = place;
                 }
@@ -392,6 +388,7 @@ impl Reader {
             shared.with(at, len, |bytes| match partial.way {
                 Way::Ahead => region.write_ahead(partial.got, bytes),
                 Way::Through => region.write(partial.got, bytes),
+                Way::String => region.write_string(partial.got, bytes),
                 Way::Past => region.write_past(partial.got, bytes),
             });
             if let Source::Bulk(place) = partial.source {

@@ -51,9 +51,13 @@ impl Sink for Log {
 }
 
 fn pair(ring: u64, bulk: u64) -> (Writer, Reader, Shared) {
+    pair_with(ring, bulk, Stores::Cached)
+}
+
+fn pair_with(ring: u64, bulk: u64, stores: Stores) -> (Writer, Reader, Shared) {
     let geometry = Geometry::new(ring, bulk).unwrap();
     let shared = Shared::heap(geometry.total());
-    let writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
+    let writer = Writer::new(shared.clone(), geometry, Fencing::Both, stores);
     (writer, Reader::new(shared.clone(), geometry), shared)
 }
 
@@ -107,7 +111,11 @@ impl Side {
 
 /// Two sides; the second one takes payloads directly.
 fn sides(ring: u64, bulk: u64) -> [Side; 2] {
-    let ((there, here, _), (back, home, _)) = (pair(ring, bulk), pair(ring, bulk));
+    sides_with(ring, bulk, Stores::Cached)
+}
+
+fn sides_with(ring: u64, bulk: u64, stores: Stores) -> [Side; 2] {
+    let [(there, here, _), (back, home, _)] = [(); 2].map(|()| pair_with(ring, bulk, stores));
     let side = |writer: Writer, reader: Reader, log| {
         let shuttles = Shuttles::new(writer.dock(), reader.dock());
         Side { writer, reader, shuttles, log }
@@ -333,18 +341,20 @@ fn a_readers_index_that_makes_no_sense_breaks_the_ring() {
 }
 
 #[test]
-fn payloads_go_to_and_fro_in_shuttles() {
-    let mut sides = sides(4096, 16384);
-    for round in 0..if cfg!(miri) { 8 } else { 200 } {
-        let [from, to] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
-        let payload = bytes(round, [1, 64, 1000, 4096, 300][round % 5]);
-        sides[from].send(&payload).unwrap();
-        assert_eq!(sides[from].holds(), OWN - 1 + from, "round {round}");
-        assert_eq!(sides[to].receive(), Ok(Some(payload)), "round {round}");
-        assert_eq!(sides[to].holds(), OWN + to, "round {round}");
+fn payloads_go_to_and_fro_in_shuttles_however_far_the_reader_is() {
+    for stores in [Stores::Cached, Stores::Streaming] {
+        let mut sides = sides_with(4096, 16384, stores);
+        for round in 0..if cfg!(miri) { 8 } else { 200 } {
+            let [from, to] = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            let payload = bytes(round, [1, 64, 1000, 4096, 300][round % 5]);
+            sides[from].send(&payload).unwrap();
+            assert_eq!(sides[from].holds(), OWN - 1 + from, "round {round}");
+            assert_eq!(sides[to].receive(), Ok(Some(payload)), "round {round}");
+            assert_eq!(sides[to].holds(), OWN + to, "round {round}");
+        }
+        // Nothing went to the bulk areas.
+        assert!(sides.iter().all(|side| side.writer.bulk_pos == 0));
     }
-    // Nothing went to the bulk areas.
-    assert!(sides.iter().all(|side| side.writer.bulk_pos == 0));
 }
 
 /// Payloads that lie elsewhere, whole or in pieces, in shuttles and in the bulk area, to a reader that tries the short cut first.
