@@ -1,40 +1,55 @@
 //! Lifelines: how the launcher learns of a process's end when that begins, not when it is over.
 //!
 //! Before a process can be waited for, the system takes its memory apart, which takes longer than everything else between a
-//! kill and the news of it. So the detector's thread of each rank holds a word of the board's memory ([`Held`]), and the
-//! system marks it at the beginning of the thread's end. The launcher waits for the words of all ranks.
+//! kill and the news of it. So the detector's thread of each rank holds two words of the board's memory ([`Held`]), and the
+//! system marks them at the beginning of the thread's end. The launcher waits for the words of all ranks.
 //!
-//! A thread that ends without giving its word back ends with its process: by a signal, an exit, or because the process
+//! Two threads of it do, each on one half of the cores, each for one word of every rank: the system wakes a thread where it ran before, or
+//! where the dying one runs, which is not interrupted there, so that a thread alone would now and then wait until that is over. Whichever comes
+//! first tells.
+//!
+//! A thread that ends without giving its words back ends with its process: by a signal, an exit, or because the process
 //! becomes another program. That the *other* threads of it have stopped, on which agreements by the board depend (`Plane::share_board`),
 //! is seen to before anybody is told: the launcher sends SIGKILL, which from then on stands before each of
 //! them, and then has all cores that run one take notice (`membarrier`): none returns to its program again. What is left of the process is
-//! the system's work.
+//! the system's work. Where ranks share cores, that work is sent from one core to another, since who waits there for the
+//! news would wait until it is done.
 //!
 //! The end is told by `waitpid` alone where this cannot work: the kernel has no `futex_waitv` (before 5.16), the rank is
 //! not the process that the launcher started but a child of it, or has no detector (`ft_detector off`).
 
 use crate::liveness::{FailedRank, How, LivenessWriter};
-use ironweave_ffi::robust::{DIED, Held};
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use ironweave_ffi::robust::{DIED, Held, Word};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::futex::{self, Wait, WaitFlags, WaitPtr, WaitvFlags};
-use rustix::thread::{ClockId, MembarrierCommand, membarrier};
+use rustix::thread::{
+    ClockId, CpuSet, MembarrierCommand, gettid, membarrier, sched_getaffinity, sched_setaffinity,
+};
+use rustix::time::{Timespec, clock_gettime};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Words that one thread can wait for, its own included.
 const WORDS_MAX: usize = 128;
+/// How often a thread lets others have its core while another is about to tell, before it does so itself.
+const TURNS: u32 = 20;
+/// After how long what is left of a process is sent to the other half of the cores.
+const STAY: Duration = Duration::from_micros(50);
 
 /// A rank's line of the shared memory. All zero at first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
-    /// The thread that holds it, as the system has it.
-    word: AtomicU32,
-    /// That thread's process.
+    words: [Word; 2],
+    /// The thread that holds them, or did.
+    thread: AtomicU32,
+    /// Its process.
     process: AtomicU32,
 }
 
@@ -55,9 +70,12 @@ impl Lifeline {
     /// The system's.
     pub fn hold(self) -> io::Result<Held> {
         self.0.process.store(std::process::id(), Ordering::Relaxed);
-        let held = Held::hold(&self.0.word)?;
-        // Whoever watches waits for the word as it was.
-        let _ = futex::wake(&self.0.word, futex::Flags::empty(), 1);
+        self.0.thread.store(gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Relaxed);
+        let held = Held::hold(&self.0.words)?;
+        // Whoever watches waits for the words as they were.
+        for word in &self.0.words {
+            let _ = futex::wake(&word.0, futex::Flags::empty(), 1);
+        }
         Ok(held)
     }
 }
@@ -68,9 +86,34 @@ struct Watched {
     rank: u32,
     /// What the launcher started, and its number.
     process: OwnedFd,
-    number: u32,
+    pid: Pid,
     line: &'static Line,
-    told: bool,
+    /// Somebody is about to tell.
+    taken: AtomicBool,
+    told: AtomicBool,
+}
+
+/// The cores that this process may use, in two halves; and whether there are fewer than ranks.
+#[derive(Clone, Copy, Debug)]
+struct Cores {
+    halves: [CpuSet; 2],
+    shared: bool,
+}
+
+impl Cores {
+    fn of_this_process(ranks: usize) -> io::Result<Cores> {
+        let all = sched_getaffinity(None)?;
+        let count = all.count() as usize;
+        let mut halves = [CpuSet::new(); 2];
+        let cores = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core));
+        for (nth, core) in cores.enumerate() {
+            halves[usize::from(nth >= count / 2)].set(core);
+        }
+        if count < 2 {
+            halves = [all; 2];
+        }
+        Ok(Cores { halves, shared: ranks > count })
+    }
 }
 
 /// The launcher's threads that watch lifelines, until it is dropped.
@@ -81,28 +124,32 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches the lifelines of these ranks, of which `numbers` are the processes; what ends is told on `page`.
+    /// Watches the lifelines of these ranks, each with its process; what ends is told on `page`.
     ///
     /// # Errors
     /// The system's: a process is gone already, no thread is to be had.
     pub fn start(
         lines: &'static [Line],
-        ranks: impl Iterator<Item = (u32, rustix::process::Pid)>,
+        ranks: impl Iterator<Item = (u32, Pid)>,
         page: &Arc<Mutex<LivenessWriter>>,
     ) -> io::Result<Watch> {
         let mut all = Vec::new();
         for (rank, pid) in ranks {
             let Some(line) = lines.get(rank as usize) else { continue };
             let process = pidfd_open(pid, PidfdFlags::empty())?;
-            let number = pid.as_raw_nonzero().get().cast_unsigned();
-            all.push(Watched { rank, process, number, line, told: false });
+            let (taken, told) = (AtomicBool::new(false), AtomicBool::new(false));
+            all.push(Watched { rank, process, pid, line, taken, told });
         }
+        let cores = Cores::of_this_process(all.len())?;
         let mut watch = Watch { stop: Arc::default(), threads: Vec::new() };
         while !all.is_empty() {
-            let mine: Vec<_> = all.drain(..all.len().min(WORDS_MAX - 1)).collect();
-            let (stop, page) = (Arc::clone(&watch.stop), Arc::clone(page));
-            let thread = std::thread::Builder::new().name("iw-lifelines".into());
-            watch.threads.push(thread.spawn(move || run(mine, &stop, &page))?);
+            let some: Arc<[_]> = all.drain(..all.len().min(WORDS_MAX - 1)).collect();
+            for half in 0..2 {
+                let (stop, page) = (Arc::clone(&watch.stop), Arc::clone(page));
+                let watcher = Watcher { watched: Arc::clone(&some), half, cores, stop, page };
+                let thread = std::thread::Builder::new().name("iw-lifelines".into());
+                watch.threads.push(thread.spawn(move || watcher.run())?);
+            }
         }
         Ok(watch)
     }
@@ -120,26 +167,54 @@ impl Drop for Watch {
     }
 }
 
-fn run(mut watched: Vec<Watched>, stop: &AtomicU32, page: &Mutex<LivenessWriter>) {
-    // It runs for a moment after each end, and then others wait for it.
-    let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
-    let mut words = Vec::with_capacity(watched.len() + 1);
-    loop {
-        words.clear();
-        words.push(expect(stop, 0));
-        for one in &mut watched {
-            let value = one.line.word.load(Ordering::Acquire);
-            if value & DIED != 0 && !std::mem::replace(&mut one.told, true) {
-                one.has_ended(page);
+/// One of the threads.
+struct Watcher {
+    watched: Arc<[Watched]>,
+    /// Its words, and its cores.
+    half: usize,
+    cores: Cores,
+    stop: Arc<AtomicU32>,
+    page: Arc<Mutex<LivenessWriter>>,
+}
+
+impl Watcher {
+    fn run(self) {
+        // It runs for a moment after each end, and then others wait for it.
+        let _ = ironweave_ffi::system::prefer_short_slices(Duration::from_micros(100));
+        let _ = sched_setaffinity(None, &self.cores.halves[self.half]);
+        let mut words = Vec::with_capacity(self.watched.len() + 1);
+        let mut seen = vec![false; self.watched.len()];
+        loop {
+            words.clear();
+            words.push(expect(&self.stop, 0));
+            let mut left = Vec::new();
+            for (one, seen) in self.watched.iter().zip(&mut seen) {
+                let word = &one.line.words[self.half].0;
+                let value = word.load(Ordering::Acquire);
+                if value & DIED != 0
+                    && !std::mem::replace(seen, true)
+                    && one.has_ended(&self.page)
+                    && self.cores.shared
+                    && let Ok(all) = sched_getaffinity(Some(one.pid))
+                {
+                    one.send_to(&self.cores.halves[0], &all);
+                    left.push((one, all));
+                }
+                words.push(expect(word, value));
             }
-            words.push(expect(&one.line.word, value));
-        }
-        if stop.load(Ordering::Acquire) != 0 {
-            return;
-        }
-        match futex::waitv(&words, WaitvFlags::empty(), None, ClockId::Monotonic) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(error) => return tracing::debug!(%error, "ends of processes are told by waitpid"),
+            if self.stop.load(Ordering::Acquire) != 0 {
+                return;
+            }
+            let until = (!left.is_empty()).then(|| after(STAY));
+            match futex::waitv(&words, WaitvFlags::empty(), until.as_ref(), ClockId::Monotonic) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => {}
+                Err(error) => {
+                    return tracing::debug!(%error, "ends of processes are told by waitpid");
+                }
+            }
+            for (one, all) in left {
+                one.send_to(&self.cores.halves[1], &all);
+            }
         }
     }
 }
@@ -152,21 +227,58 @@ fn expect(word: &AtomicU32, value: u32) -> Wait {
     wait
 }
 
+/// The time in a while.
+fn after(while_: Duration) -> Timespec {
+    clock_gettime(ClockId::Monotonic) + while_.try_into().expect("microseconds")
+}
+
 impl Watched {
-    /// Sees to it that the process runs nothing of its program any more, and tells. Otherwise leaves it to `waitpid`.
-    fn has_ended(&self, page: &Mutex<LivenessWriter>) {
-        if self.line.process.load(Ordering::Relaxed) != self.number {
-            return; // a child of the rank's
+    /// Sees to it that the process runs nothing of its program any more, and tells: whether it was this thread that did. Otherwise
+    /// leaves it to `waitpid`.
+    fn has_ended(&self, page: &Mutex<LivenessWriter>) -> bool {
+        let holder = self.line.process.load(Ordering::Relaxed);
+        if holder != self.pid.as_raw_nonzero().get().cast_unsigned() {
+            return false; // a child of the rank's
+        }
+        if self.taken.swap(true, Ordering::Relaxed) {
+            // Others wait for this core, too. Unless whoever tells was held up.
+            for _ in 0..TURNS {
+                std::thread::yield_now();
+                if self.told.load(Ordering::Relaxed) {
+                    return false;
+                }
+            }
         }
         // Gone altogether, or stopped for good: both are what is wanted.
         let signalled = pidfd_send_signal(&self.process, Signal::KILL);
-        let stopped = matches!(signalled, Ok(()) | Err(rustix::io::Errno::SRCH));
+        let stopped = matches!(signalled, Ok(()) | Err(Errno::SRCH));
         if !stopped || membarrier(MembarrierCommand::GlobalExpedited).is_err() {
-            return;
+            return false;
         }
-        tracing::debug!(rank = self.rank, "its end has begun");
         let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
         page.publish(FailedRank { rank: self.rank, how: How::Ending });
+        drop(page);
+        tracing::debug!(rank = self.rank, "its end has begun");
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Sends what is left of the process to those of these cores that it may use: its first thread and the one that held the
+    /// lifeline. One of them is mostly the last.
+    fn send_to(&self, half: &CpuSet, all: &CpuSet) {
+        let mut cores = CpuSet::new();
+        let both = |&core: &usize| half.is_set(core) && all.is_set(core);
+        (0..CpuSet::MAX_CPU).filter(both).for_each(|core| cores.set(core));
+        if cores.count() == 0 {
+            return;
+        }
+        let cores = &cores;
+        let _ = sched_setaffinity(Some(self.pid), cores); // it may be gone
+        // A rank may write there what it likes.
+        let holder = self.line.thread.load(Ordering::Relaxed).cast_signed();
+        let of_it = format!("/proc/{}/task/{holder}", self.pid.as_raw_nonzero());
+        if let Some(holder) = Pid::from_raw(holder).filter(|_| Path::new(&of_it).exists()) {
+            let _ = sched_setaffinity(Some(holder), cores);
+        }
     }
 }
 
@@ -280,6 +392,47 @@ mod tests {
         for rank in 0..2 {
             assert!(host.processes[rank].try_wait().unwrap().is_none(), "rank {rank} lives");
         }
+    }
+
+    #[test]
+    fn who_is_held_up_while_it_tells_is_helped() {
+        let host = Host::new();
+        let watched = |taken| Watched {
+            rank: 1,
+            process: pidfd_open(Pid::from_child(&host.processes[1]), PidfdFlags::empty()).unwrap(),
+            pid: Pid::from_child(&host.processes[1]),
+            line: &host.lines[1],
+            taken: AtomicBool::new(taken),
+            told: AtomicBool::new(false),
+        };
+        assert!(watched(true).has_ended(&host.page));
+        assert_eq!(host.failed(1), [ending(1)]);
+        let told = watched(true);
+        told.told.store(true, Ordering::Relaxed);
+        assert!(!told.has_ended(&host.page), "nothing is left to do");
+        assert!(watched(false).has_ended(&host.page));
+    }
+
+    #[test]
+    fn what_is_left_of_a_process_is_sent_from_core_to_core_where_ranks_share_them() {
+        let host = Host::new();
+        let cores = Cores::of_this_process(host.processes.len()).unwrap();
+        let left = Pid::from_child(&host.processes[1]);
+        let before = sched_getaffinity(Some(left)).unwrap();
+        let watch = host.watch();
+        host.hold(1, std::mem::forget);
+        assert_eq!(host.failed(1), [ending(1)]);
+        std::thread::sleep(Duration::from_millis(50));
+        drop(watch);
+        // Its number is its own until somebody waits for it.
+        let sent = if cores.shared { cores.halves[1] } else { before };
+        assert_eq!(sched_getaffinity(Some(left)), Ok(sent));
+        let all = sched_getaffinity(None).unwrap();
+        let of =
+            |half: usize| (0..CpuSet::MAX_CPU).filter(move |&core| cores.halves[half].is_set(core));
+        let mut both: Vec<_> = of(0).chain(of(1)).collect();
+        both.dedup();
+        assert!(both.iter().copied().eq((0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::cma::{self, Get, Gets, Registry};
 use crate::config::{OpenError, SINGLE_COPY_MIN, ShmConfig, SingleCopy, Stores};
+use crate::ending::Remains;
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
@@ -121,6 +122,8 @@ pub struct Shm {
     pub(crate) stillborn: Vec<(RmaDescriptor, Cause)>,
     /// The kernel refused to read a peer's memory.
     get_refused: bool,
+    /// What ended endpoints left.
+    pub(crate) remains: Vec<Remains>,
     /// Endpoints found broken where no sink was at hand.
     broken: Vec<(Peer, Fault)>,
     looked: Instant,
@@ -218,6 +221,7 @@ impl Shm {
             gets: Gets::default(),
             stillborn: Vec::new(),
             get_refused: false,
+            remains: Vec::new(),
             broken: Vec::new(),
             looked: Instant::now(),
         })
@@ -268,6 +272,7 @@ impl Shm {
         let now = Instant::now();
         self.looked = now;
         self.urgent = false;
+        self.clear_away();
         let mut reports = 0;
         for (peer, fault) in std::mem::take(&mut self.broken) {
             reports += self.end(peer, Some(fault), Residue::Deliver, Some(Message::Sever), sink);
