@@ -7,6 +7,7 @@ use crate::transport::Shm;
 use crate::warmth::Warmth;
 use crate::wire::Message;
 use ironweave_btl::{Cause, Counters, Fault, Peer, Residue, Sink};
+use rustix::net::Shutdown;
 use std::time::{Duration, Instant};
 
 /// How long a closed socket may wait for the proof that the process behind it is gone.
@@ -17,6 +18,20 @@ const VERDICT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Remains {
     _parts: (Option<Outgoing>, Option<Box<Incoming>>, Option<Session>),
+}
+
+impl Remains {
+    /// Nothing goes over the socket any more, and the peer, if it lives, sees that at once: it may have missed the notice.
+    fn of(
+        outgoing: Option<Outgoing>,
+        incoming: Option<Box<Incoming>>,
+        session: Option<Session>,
+    ) -> Remains {
+        if let Some(session) = &session {
+            let _ = rustix::net::shutdown(&session.socket, Shutdown::Both); // the peer may be gone
+        }
+        Remains { _parts: (outgoing, incoming, session) }
+    }
 }
 
 impl Shm {
@@ -81,7 +96,7 @@ impl Shm {
         if let Some(incoming) = &mut unfinished {
             incoming.reader.abandon(peer, &cause, sink);
         }
-        self.remains.push(Remains { _parts: (outgoing, unfinished, session) });
+        self.remains.push(Remains::of(outgoing, unfinished, session));
         for descriptor in self.gets.purge(peer) {
             self.counters.purged.add(1);
             reports += 1;
@@ -131,4 +146,27 @@ fn drain<S: Sink>(
         }
     }
     incoming.reader.capacity()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send};
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    #[test]
+    fn a_peer_sees_the_end_before_the_socket_is_closed() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (socket, peer) =
+            rustix::net::socketpair(family, kind, SocketFlags::NONBLOCK, None).expect("a pair");
+        send(&socket, b"notice", SendFlags::empty()).expect("room");
+        let pid = getpid();
+        let process = pidfd_open(pid, PidfdFlags::empty()).expect("this process");
+        let remains = Remains::of(None, None, Some(Session { socket, process, pid, bell: 0 }));
+        let mut buffer = [0; 16];
+        let mut heard = || recv(&peer, &mut buffer, RecvFlags::empty()).map(|(len, _)| len);
+        assert_eq!(heard(), Ok(6), "what was sent before");
+        assert_eq!(heard(), Ok(0), "the end");
+        drop(remains);
+    }
 }
