@@ -1,6 +1,6 @@
 //! Runs real jobs under the real launcher for the end-to-end tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -15,15 +15,35 @@ pub fn programs() -> &'static PathBuf {
         let test = std::env::current_exe().expect("a running test has a path");
         let directory =
             test.ancestors().nth(2).expect("tests are in target/PROFILE/deps").to_owned();
-        let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-        build.args(["build", "--quiet", "-p", "ironweave-rte", "-p", "ironweave"]);
-        build.args(["--bin", "ironweave", "--examples"]);
-        if directory.ends_with("release") {
-            build.arg("--release");
+        let run = std::env::var("NEXTEST_RUN_ID").ok();
+        let stamp = directory.join("ironweave-programs");
+        // Each test is a process of its own, and cargo takes a while to see that nothing has changed: once in a run of nextest will do.
+        if run.is_some() && std::fs::read_to_string(&stamp).ok() == run {
+            return directory;
         }
-        assert!(build.status().expect("cargo runs").success(), "the programs cannot be built");
+        build(&directory);
+        if let Some(run) = run {
+            std::fs::write(stamp, run).expect("the target directory can be written to");
+        }
         directory
     })
+}
+
+/// Builds the launcher and the examples of this crate; not those of the launcher's package, which nobody needs here.
+fn build(directory: &Path) {
+    let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    build.args("build --quiet -p ironweave-rte -p ironweave --bin ironweave".split(' '));
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    for example in std::fs::read_dir(examples).expect("this crate has examples") {
+        let path = example.expect("a name").path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            build.arg("--example").arg(path.file_stem().expect("it has an extension"));
+        }
+    }
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    assert!(build.status().expect("cargo runs").success(), "the programs cannot be built");
 }
 
 /// A job to run: an example program of this crate and how to start it.
