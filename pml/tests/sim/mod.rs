@@ -606,6 +606,7 @@ impl World {
                 && process.rng.random_range(0..100) < percent
             {
                 *cancelled = true;
+                self.oracle.messages[*message as usize].cancelling = true;
                 process.engine.cancel(open.request);
             }
         }

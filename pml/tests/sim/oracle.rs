@@ -25,6 +25,8 @@ pub struct Message {
     pub sent: bool,
     /// The sender was told that the receiver does not take it.
     pub revoked: bool,
+    /// The sender asked to have it cancelled: the receiver may drop it, and its answer may be lost.
+    pub cancelling: bool,
     /// The sender was told that it has cancelled it.
     pub withdrawn: bool,
     pub taken_by: Option<ReceiveNumber>,
@@ -285,6 +287,7 @@ impl Oracle {
                 None if sender_lives => {
                     return Err(format!("{message:?} between the living was never sent"));
                 }
+                None if message.cancelling => continue,
                 None => {
                     // The dead sender's: lost, or in a receive that failed with it.
                     let holder = failed.iter().copied().find(|&receive| {
@@ -348,6 +351,7 @@ mod tests {
                 synchronous: false,
                 sent: true,
                 revoked: false,
+                cancelling: false,
                 withdrawn: false,
                 taken_by: None,
             });
@@ -383,6 +387,18 @@ mod tests {
             take(&mut oracle, a, 1).expect("it was sent");
             assert_eq!(take(&mut oracle, b, 0).is_ok(), legal);
             assert_eq!(oracle.judge(|_| true, |_, _| false, |_| false).is_ok(), legal);
+        }
+    }
+
+    #[test]
+    fn what_the_dead_asked_to_cancel_holds_up_nothing() {
+        for cancelling in [false, true] {
+            let mut oracle = stream(&[5, 5]);
+            oracle.messages[0].cancelling = cancelling;
+            let a = receive(&mut oracle, Some(5));
+            take(&mut oracle, a, 1).expect("it was sent");
+            let judged = oracle.judge(|process| process != 1, |_, _| false, |_| false);
+            assert_eq!(judged.is_ok(), cancelling, "{judged:?}");
         }
     }
 

@@ -103,6 +103,7 @@ impl World {
             synchronous: mode == Mode::Synchronous,
             sent: false,
             revoked: false,
+            cancelling: false,
             withdrawn: false,
             taken_by: None,
         };
