@@ -56,7 +56,8 @@ pub fn speak(
         }
         let _ = port.poll(|_| {});
     }
-    while port.under_way() > 0 && since.elapsed() < Duration::from_secs(5) {
+    // Some providers are done only when the receiver has looked, which it may do after this.
+    while port.under_way() > 0 && since.elapsed() < Duration::from_millis(500) {
         let _ = port.poll(|_| {});
         std::thread::yield_now();
     }
