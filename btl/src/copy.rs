@@ -4,8 +4,8 @@
 //! promise. Three kinds of lengths: a few bytes travel in registers without a call; up to `BLOCKS_FROM` the library's
 //! copy is best; above it, blocks of vector registers. The library's own choice there,
 //! `rep movsb`, falls to a third of the speed when the target's lines are in another core's cache (14 against 37 GB/s
-//! between two Zen 4 cores), and to half when the target lies a little above the source within a page. Asking for the
-//! source ahead pays where it was stored by another core just now ([`copy_ahead`]), and nowhere else; but Zen 3 gains where neither
+//! between two Zen 4 cores), and to half when the target lies a little above the source within a page. Zen 5 has neither
+//! fault, and moves strings twice as fast as blocks ([`strings_are_quick`]). Asking for the source ahead pays where it was stored by another core just now ([`copy_ahead`]), and nowhere else; but Zen 3 gains where neither
 //! side is in the core's own cache when both are asked for well ahead (`is_zen3`).
 #![allow(unsafe_code)] // copies memory by pointers: blueprint, "the registration of user memory"
 
@@ -32,6 +32,10 @@ const FAR_AHEAD: usize = 8 * BLOCK;
 /// From this length on strings are moved faster than blocks from far away.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING_FROM: usize = 16 << 10;
+
+/// From this length on strings are moved faster than blocks where that is quick ([`strings_are_quick`]).
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const QUICK_STRING_FROM: usize = 8 << 10;
 
 /// Fills `to` with `from`, as `copy_from_slice` does.
 ///
@@ -87,7 +91,9 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, len: usize) {
     if is_x86_feature_detected!("avx") {
         // SAFETY: the processor has it; the rest by contract.
         return unsafe {
-            if len >= FAR_FROM && is_zen3() {
+            if len >= QUICK_STRING_FROM && strings_are_quick() {
+                move_string(from, to, len);
+            } else if len >= FAR_FROM && is_zen3() {
                 copy_blocks::<FAR_AHEAD, FAR_AHEAD>(from, to, len)
             } else {
                 copy_blocks::<0, 0>(from, to, len)
@@ -107,7 +113,13 @@ pub unsafe fn copy_ahead(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if len >= BLOCKS_FROM && is_x86_feature_detected!("avx") {
         // SAFETY: the processor has it; the rest by contract.
-        return unsafe { copy_blocks::<AHEAD, 0>(from, to, len) };
+        return unsafe {
+            if len >= QUICK_STRING_FROM && strings_are_quick() {
+                move_string(from, to, len);
+            } else {
+                copy_blocks::<AHEAD, 0>(from, to, len);
+            }
+        };
     }
     // SAFETY: by contract.
     unsafe { copy(from, to, len) }
@@ -169,6 +181,39 @@ pub fn settle() {
     // SAFETY: part of x86-64; touches no memory.
     unsafe {
         std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Whether strings move quickly even near by: on Zen 5 cores. Measured there, in turns: in a core's own cache 130 GB/s beside 53 by
+/// blocks (64 KiB, whatever the alignments), and between two cores that share a third-level cache, messages to and fro, 64 KiB
+/// 1.43 to 1.23 µs, 1 MiB 23.3 to 21.0, 4 MiB 98 to 84; windows of 4 KiB 4 % less, of 16 KiB 3 % more, of 32 KiB 17 %.
+#[inline]
+#[must_use]
+pub fn strings_are_quick() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // Only AMD's have SSE4a; those before Zen 5 have no VP2INTERSECT.
+        is_x86_feature_detected!("sse4a") && is_x86_feature_detected!("avx512vp2intersect")
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+/// Copies by the processor's own move of a string. The library's copy takes it for some lengths only.
+///
+/// # Safety
+/// As [`copy`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn move_string(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: reads and writes `len` bytes from both on, by contract; strings move upwards unless the direction flag is set, which
+    // it is not (x86-64 psABI §3.2.3).
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _,
+            options(nostack, preserves_flags)
+        );
     }
 }
 
@@ -311,7 +356,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    fn lines_asked_for_far_ahead_change_nothing() {
+    fn strings_and_lines_asked_for_far_ahead_change_nothing() {
         /// As [`copy`].
         unsafe fn far(from: *const u8, to: *mut u8, len: usize) {
             // SAFETY: the test looked for AVX; the rest by contract.
@@ -320,6 +365,7 @@ mod tests {
         if is_x86_feature_detected!("avx") {
             for len in [0, 255, 256, FAR_AHEAD + BLOCK, FAR_FROM - 1, FAR_FROM, 70_001] {
                 check(len, 1, far);
+                check(len, 1, move_string);
                 check(len, 1, copy);
             }
         }

@@ -6,6 +6,7 @@
 
 use crate::ring::{Full, Writer};
 use crate::shuttle::Shuttles;
+use ironweave_btl::copy::strings_are_quick;
 
 /// What decides how payloads are cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,9 +34,10 @@ impl Cut {
 
     /// The first piece of a longer payload of `len` bytes: short, so that the reader starts early; but not too short, for a
     /// reader that waits for the next piece delays its writer by 50 to 100 ns.
-    const fn first(self, len: usize) -> usize {
+    fn first(self, len: usize) -> usize {
         match self {
             Cut::Cached if len <= 8 << 10 => 2 << 10,
+            Cut::Cached | Cut::Shuttle if len >= 32 << 10 && strings_are_quick() => 16 << 10,
             Cut::Cached if len >= 16 << 10 => 8 << 10,
             Cut::Shuttle => 8 << 10,
             _ => 4 << 10,
@@ -45,14 +47,24 @@ impl Cut {
 
 /// The longest piece. Measured in turns, windows of 4 MiB between near cores, in fragments of 256 KiB: 5 % more with this than
 /// with half of it; single messages of 1 MiB the same.
-pub(crate) const PIECE_MAX: usize = 64 << 10;
+const PIECE_MAX: usize = 64 << 10;
+/// The same where strings move quickly. Measured on Zen 5, in turns: 1 MiB 20.8 instead of 21.3 µs, windows the
+/// same; with first pieces of 16 instead of 8 KiB, 64 KiB 1.19 instead of 1.23 µs.
+const PIECE_MAX_QUICK: usize = 32 << 10;
 /// A payload is cut into about so many pieces: the last one is what the reader has left to do.
 const PIECES: usize = 4;
+
+/// The longest piece on this processor.
+#[inline]
+pub(crate) fn longest() -> usize {
+    if strings_are_quick() { PIECE_MAX_QUICK } else { PIECE_MAX }
+}
+
 /// How a payload of `len` bytes is cut: the length of the piece at an offset. Pieces are whole lines.
 #[inline]
 pub(crate) fn pieces(len: usize, cut: Cut) -> impl Fn(usize) -> usize {
     let (whole, first) = (cut.whole(), cut.first(len));
-    let usual = (len / PIECES).clamp(first, PIECE_MAX).next_multiple_of(64);
+    let usual = (len / PIECES).clamp(first, longest()).next_multiple_of(64);
     move |offset| match offset {
         _ if len <= whole => len,
         0 => first,
@@ -106,7 +118,7 @@ mod tests {
                     offset += piece(offset);
                     count += 1;
                 }
-                assert!(count <= PIECES + 1 + len / PIECE_MAX, "{len}: {count} pieces");
+                assert!(count <= PIECES + 1 + len / longest(), "{len}: {count} pieces");
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::pieces;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::shuttle::Shuttles;
-use crate::transport::{EAGER_LIMIT, MAX_BCOPY};
+use crate::transport::{EAGER_LIMIT, max_bcopy};
 use crate::warmth::Warmth;
 use crate::{cma, segment};
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
@@ -202,7 +202,7 @@ impl Side {
     /// Sends the first `len` bytes of the source through the ring, as the layers above cut them.
     fn send(&mut self, len: usize, until: Instant) -> Option<()> {
         let Side { writer, shuttles, source, .. } = self;
-        for frame in source[..len].chunks(MAX_BCOPY) {
+        for frame in source[..len].chunks(max_bcopy()) {
             wait(until, || {
                 let header = [0; HEADER_MAX / 2];
                 let fill = |at: usize, piece: &mut [u8]| {
