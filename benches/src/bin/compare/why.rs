@@ -76,7 +76,7 @@ const FOUND: &[(&str, &str)] = &[
     ("shm_bw_64KiB", "0.90 to 1.01 on Zen 5 (50 to 54 beside 52 to 54 GB/s)"),
     (
         "abi_bw_64KiB",
-        "1.00 by itself, some minutes later, on Zen 5 (51.1 beside 51.3 GB/s). One launch in 20 to 50 moves 19 instead of 53 GB/s until the end of the test, in all of its blocks, with its sender's string moves into the ring slower than the receiver's out of it; the next test of the same launch is quick again. Not seen in 120 launches where the sender copied by blocks, which cost the latencies of 64 KiB and more a tenth; not found: neither the buffers' addresses nor the judged distance of the cores is another",
+        "1.00 by itself, some minutes later, on Zen 5 (51.1 beside 51.3 GB/s). One launch in 20 to 50 moves 19 instead of 53 GB/s until the end of the test, in all of its blocks, with its sender's copies into the ring slower than the receiver's out of it; the next test of the same launch is quick again. It is so whoever copies by strings or by blocks (15 of 378 blocks of the loop with both by strings, 8 of 276 with neither); not found: neither the buffers' addresses nor the judged distance of the cores is another",
     ),
     (
         "abi_bcast_64KiB",
