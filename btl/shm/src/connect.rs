@@ -260,6 +260,7 @@ impl Shm {
         attach: Attach,
         sink: &mut S,
     ) -> usize {
+        writer.map_indices();
         if attach.barrier && self.reachable {
             writer.set_fencing(Fencing::Reader);
         }

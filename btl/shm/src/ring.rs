@@ -201,8 +201,6 @@ impl Writer {
         stores: Stores,
     ) -> Self {
         assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
-        // Its page is mapped now, and not in the first measurement of the distance, which would take 1.7 µs for that and find every reader far.
-        shared.word(CONSUMED).load(Ordering::Relaxed);
         Writer {
             shared,
             geometry,
@@ -227,6 +225,12 @@ impl Writer {
     /// Where the shuttles of this segment are.
     pub(crate) fn dock(&self) -> Dock {
         self.geometry.dock(&self.shared)
+    }
+
+    /// Maps the page of the reader's indices, once the reader has it. Otherwise the first measurement of the distance, which counts until
+    /// there are others, would have that in it, 1.7 µs, and find every reader far.
+    pub(crate) fn map_indices(&self) {
+        std::hint::black_box(self.shared.word(CONSUMED).load(Ordering::Relaxed));
     }
 
     pub(crate) fn set_fencing(&mut self, fencing: Fencing) {
