@@ -3,7 +3,9 @@
 //! A registration is a slot in our inbox with a generation, and a key that names slot, generation, address and
 //! length. The reader checks that its request lies inside what the key names and, after the copy, that the
 //! registration was still valid and the process still the same; so a get that succeeded read what was
-//! registered. An address from a key is only ever handed to the kernel, for the very process that made it:
+//! registered. A registration whose reads are all over is *retired*: its slot goes to the next with the generation that it has,
+//! so in the usual case nobody writes the word, and the reader's look at it finds it in its own cache (64 KiB 5.2 instead of
+//! 6.2 µs). An address from a key is only ever handed to the kernel, for the very process that made it:
 //! whatever a peer writes into a key, only memory of its own can come back (law 9).
 //!
 //! The kernel may refuse (ptrace scope, containers): then gets end with a fault of the operation, and from then
@@ -31,49 +33,71 @@ pub(crate) const CHUNK: usize = 256 << 10;
 #[repr(C)]
 struct Key {
     slot: U32,
+    /// Which registration of the slot this is, for its owner; nothing to a reader.
+    serial: U32,
     generation: U64,
     base: U64,
     len: U64,
 }
 
-/// Our registrations: which slots of the inbox are free.
+/// Our registrations: which slots of the inbox are free, and whose the others are.
 #[derive(Debug)]
 pub(crate) struct Registry {
     free: Vec<u32>,
+    /// By slot: the serial of the registration that has it; 0: none has.
+    taken: Vec<u32>,
+    serial: u32,
 }
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        Registry { free: (0..REGISTRATIONS as u32).rev().collect() }
+        let free = (0..REGISTRATIONS as u32).rev().collect();
+        Registry { free, taken: vec![0; REGISTRATIONS], serial: 0 }
     }
 
     pub(crate) fn add(&mut self, inbox: &Inbox, region: &SendRegion) -> Result<RemoteKey, Refused> {
         let slot = self.free.pop().ok_or(Refused::NoRoom)?;
         let word = inbox.generation(slot as usize);
-        let generation = word.load(Ordering::Relaxed) + 1;
-        word.store(generation, Ordering::Release);
+        let mut generation = word.load(Ordering::Relaxed);
+        if generation.is_multiple_of(2) {
+            generation += 1;
+            word.store(generation, Ordering::Release);
+        }
+        self.serial = self.serial.checked_add(1).unwrap_or(1);
+        self.taken[slot as usize] = self.serial;
         let key = Key {
             slot: slot.into(),
+            serial: self.serial.into(),
             generation: generation.into(),
             base: (region.as_ptr() as u64).into(),
             len: (region.len() as u64).into(),
         };
-        Ok(RemoteKey::new(key.as_bytes()).expect("a key is shorter than 32 bytes"))
+        Ok(RemoteKey::new(key.as_bytes()).expect("a key has 32 bytes"))
     }
 
-    /// Ends a registration; keys that are none of ours, or not any more, do nothing.
+    /// Takes the slot of a registration back; keys that are none of ours, or not any more, have none.
+    fn take_back(&mut self, key: &RemoteKey) -> Option<Key> {
+        let key = Key::read_from_bytes(key.as_bytes()).ok()?;
+        let taken = self.taken.get_mut(key.slot.get() as usize)?;
+        if *taken == 0 || *taken != key.serial.get() {
+            return None;
+        }
+        *taken = 0;
+        self.free.push(key.slot.get());
+        Some(key)
+    }
+
+    /// Ends a registration: gets of it that are not over fail.
     pub(crate) fn remove(&mut self, inbox: &Inbox, key: &RemoteKey) {
-        let Ok(key) = Key::read_from_bytes(key.as_bytes()) else { return };
-        let slot = key.slot.get();
-        if slot as usize >= REGISTRATIONS {
-            return;
+        if let Some(key) = self.take_back(key) {
+            let word = inbox.generation(key.slot.get() as usize);
+            word.store(key.generation.get() + 1, Ordering::SeqCst);
         }
-        let word = inbox.generation(slot as usize);
-        let generation = key.generation.get();
-        if !generation.is_multiple_of(2) && word.load(Ordering::Relaxed) == generation {
-            word.store(generation + 1, Ordering::SeqCst);
-            self.free.push(slot);
-        }
+    }
+
+    /// Ends a registration whose gets are all over, or were never begun.
+    pub(crate) fn retire(&mut self, key: &RemoteKey) {
+        let _ = self.take_back(key);
     }
 }
 

@@ -207,8 +207,7 @@ impl Shm {
             }
         };
         let answer = Message::Accept { attach: self.attach(bell) };
-        let session =
-            Session { socket: stranger.socket, process: stranger.process, pid: stranger.pid, bell };
+        let session = Session::new(stranger.socket, stranger.process, stranger.pid, bell);
         let ready = self.map(&attach, fds).and_then(|parts| {
             let os = |call| move |errno: Errno| Cause::Os { call, errno: errno.raw_os_error() };
             let token = token::PEER | u64::from(peer.0);
@@ -475,7 +474,7 @@ impl Shm {
         pid: rustix::process::Pid,
     ) -> Result<Step, Cause> {
         let (writer, file, bell) = self.make_ring(peer)?;
-        let session = Session { socket, process, pid, bell };
+        let session = Session::new(socket, process, pid, bell);
         let proof = self.key.prove(Role::Dialler, transcript);
         let message = Message::Offer { proof, attach: self.attach(bell) };
         let files = [file.as_fd(), self.inbox_file.as_fd()];

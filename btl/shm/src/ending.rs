@@ -162,7 +162,7 @@ mod tests {
         send(&socket, b"notice", SendFlags::empty()).expect("room");
         let pid = getpid();
         let process = pidfd_open(pid, PidfdFlags::empty()).expect("this process");
-        let remains = Remains::of(None, None, Some(Session { socket, process, pid, bell: 0 }));
+        let remains = Remains::of(None, None, Some(Session::new(socket, process, pid, 0)));
         let mut buffer = [0; 16];
         let mut heard = || recv(&peer, &mut buffer, RecvFlags::empty()).map(|(len, _)| len);
         assert_eq!(heard(), Ok(6), "what was sent before");

@@ -4,11 +4,13 @@ use crate::host::Place;
 use crate::inbox::Inbox;
 use crate::ring::{Reader, Writer};
 use crate::shuttle::Shuttles;
+use crate::socket;
 use crate::wire::{Nonce, Transcript};
 use ironweave_btl::{EndpointState, Fault};
 use rustix::process::Pid;
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where frames to a peer go; exists only while the endpoint is Up.
 #[derive(Debug)]
@@ -44,6 +46,30 @@ pub(crate) struct Session {
     pub(crate) pid: Pid,
     /// The peer's bell in our inbox.
     pub(crate) bell: u32,
+    /// When the process was last seen to live.
+    alive: Cell<Option<Instant>>,
+}
+
+/// For so long after a process was seen to live nobody else has its identifier: those are given out in turn, so the process would have
+/// to end, be waited for, and as many others begin as there are identifiers (32,768 and more).
+const NO_OTHER: Duration = Duration::from_millis(1);
+
+impl Session {
+    pub(crate) fn new(socket: OwnedFd, process: OwnedFd, pid: Pid, bell: u32) -> Session {
+        Session { socket, process, pid, bell, alive: Cell::new(None) }
+    }
+
+    /// Whether the identifier names the process that we met, and named no other up to now. Asks the system at most once in
+    /// [`NO_OTHER`].
+    pub(crate) fn is_the_same(&self) -> bool {
+        let now = Instant::now();
+        if self.alive.get().is_some_and(|alive| now.duration_since(alive) < NO_OTHER) {
+            return true;
+        }
+        let gone = socket::is_gone(&self.process);
+        self.alive.set((!gone).then_some(now));
+        !gone
+    }
 }
 
 /// How far our own dialling is.

@@ -317,7 +317,7 @@ impl Shm {
         gets.progress(source, |descriptor, mut outcome| {
             let peer = descriptor.peer;
             // The identifier may name another process by now: then what was read is not believed.
-            if session(peer).is_some_and(|session| socket::is_gone(&session.process)) {
+            if session(peer).is_some_and(|session| !session.is_the_same()) {
                 outcome = Err(Cause::ProcessGone);
             }
             match &outcome {
@@ -523,6 +523,10 @@ impl Btl for Shm {
 
     fn deregister(&mut self, key: &RemoteKey) {
         self.registry.remove(&self.inbox, key);
+    }
+
+    fn retire(&mut self, key: &RemoteKey) {
+        self.registry.retire(key);
     }
 
     #[inline]

@@ -487,7 +487,7 @@ fn gets_read_what_is_registered_and_nothing_else() {
     };
     fails(run(&mut a, get(key, 0, 2, len as u64 - 1).0));
     fails(run(&mut a, get(key, 0, 2, u64::MAX).0));
-    let garbage = ironweave_btl::RemoteKey::new(&[0xff; 28]).unwrap();
+    let garbage = ironweave_btl::RemoteKey::new(&[0xff; 32]).unwrap();
     fails(run(&mut a, get(garbage, 0, 2, 0).0));
     fails(run(&mut a, get(ironweave_btl::RemoteKey::new(b"short").unwrap(), 0, 2, 0).0));
     // Invalidated with a get outstanding: it comes back, then closed.
@@ -519,18 +519,34 @@ fn a_registration_that_ended_cannot_be_read() {
     let source = OwnedBuffer::zeroed(64);
     // SAFETY: `source` outlives the region and is not written.
     let region = unsafe { source.send_region() };
-    let key = b.shm.register_source(Peer(0), &region).unwrap();
-    b.shm.deregister(&key);
-    b.shm.deregister(&key);
-    let again = b.shm.register_source(Peer(0), &region).unwrap();
-    assert_ne!(key, again);
-    let target = OwnedBuffer::zeroed(64);
-    // SAFETY: `target` outlives the get.
-    let kind = RmaKind::Get(unsafe { target.recv_region() });
-    let get = RmaDescriptor { peer: Peer(1), kind, remote: key, remote_offset: 0, token: Token(0) };
-    a.shm.rma(get).map_err(|(refused, _)| refused).unwrap();
-    until(&mut [&mut a, &mut b], "get", |n| !n[0].log.gets.is_empty());
-    a.log.gets.pop().unwrap().1.unwrap_err();
+    let ended = b.shm.register_source(Peer(0), &region).unwrap();
+    b.shm.deregister(&ended);
+    b.shm.deregister(&ended);
+    let retired = b.shm.register_source(Peer(0), &region).unwrap();
+    b.shm.retire(&retired);
+    // Has the slot of both; what is said of them now, again, does nothing to it.
+    let living = b.shm.register_source(Peer(0), &region).unwrap();
+    b.shm.deregister(&ended);
+    b.shm.deregister(&retired);
+    b.shm.retire(&retired);
+    assert!(![ended, retired].contains(&living));
+    let mut get = |b: &mut Node, key| {
+        let target = OwnedBuffer::zeroed(64);
+        // SAFETY: `target` outlives the get.
+        let kind = RmaKind::Get(unsafe { target.recv_region() });
+        let get =
+            RmaDescriptor { peer: Peer(1), kind, remote: key, remote_offset: 0, token: Token(0) };
+        a.shm.rma(get).map_err(|(refused, _)| refused).unwrap();
+        until(&mut [&mut a, b], "get", |n| !n[0].log.gets.is_empty());
+        a.log.gets.pop().unwrap().1
+    };
+    get(&mut b, living).unwrap();
+    get(&mut b, ended).unwrap_err();
+    // Nobody reads what was retired; the slot's registrations have one generation until one of them is ended.
+    get(&mut b, retired).unwrap();
+    b.shm.deregister(&living);
+    get(&mut b, living).unwrap_err();
+    get(&mut b, retired).unwrap_err();
 }
 
 /// From now on the kernel refuses `process_vm_readv` to this thread, as it does in many containers. `false`: it does not
