@@ -4,8 +4,8 @@
 //! length. The reader checks that its request lies inside what the key names and, after the copy, that the
 //! registration was still valid and the process still the same; so a get that succeeded read what was
 //! registered. A registration whose reads are all over is *retired*: its slot goes to the next with the generation that it has,
-//! so in the usual case nobody writes the word, and the reader's look at it finds it in its own cache (64 KiB 5.2 instead of
-//! 6.2 µs). An address from a key is only ever handed to the kernel, for the very process that made it:
+//! so in the usual case nobody writes the word, and the reader's look at it finds it in its own cache (with one question less
+//! to the kernel, 64 KiB 5.25 instead of 5.95 µs, in turns on a Xeon of the fifth generation). An address from a key is only ever handed to the kernel, for the very process that made it:
 //! whatever a peer writes into a key, only memory of its own can come back (law 9).
 //!
 //! The kernel may refuse (ptrace scope, containers): then gets end with a fault of the operation, and from then
