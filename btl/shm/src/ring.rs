@@ -504,7 +504,7 @@ impl Writer {
     /// Whether lines come from the reader's cache slowly.
     #[inline(always)]
     pub(crate) fn is_far(&self) -> bool {
-        self.distance.streamed_from() != usize::MAX
+        self.distance.is_far()
     }
 
     /// Claims the line of the next record, which is about to be written. For far readers, when a question came that may
