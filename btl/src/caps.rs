@@ -34,6 +34,8 @@ pub struct Caps {
     pub put: bool,
     /// Remote memory can be read ([`Btl::rma`](crate::Btl::rma)), and doing so beats fragments.
     pub get: bool,
+    /// Messages of at least so many bytes that could go without asking may better be read: [`is_read`](crate::Btl::is_read) says which.
+    pub read_from: usize,
     /// Frames to one peer arrive in the order in which they were taken.
     pub ordered: bool,
     /// The rail itself is never lost while both processes live (memory of one host): what it took arrives, so nobody has

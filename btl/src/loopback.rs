@@ -64,6 +64,7 @@ impl Loopback {
                 fragment: 1 << 20,
                 put: false,
                 get: false,
+                read_from: usize::MAX,
                 ordered: true,
                 lossless: true,
                 latency_ns: 10,

@@ -118,6 +118,29 @@ pub trait Btl {
         Err((Refused::Unsupported, descriptor))
     }
 
+    /// Whether the next message to `peer`, of `len` bytes, at least [`Caps::read_from`], is better read by it than sent. May be another answer
+    /// each time: transports learn.
+    fn is_read(&mut self, peer: Peer, len: usize) -> bool {
+        let _ = (peer, len);
+        true
+    }
+
+    /// Reads into all of `region` from byte `offset` on of memory that `peer` registered, within the call: how that went, or `None` when
+    /// nothing was done, and [`rma`](Btl::rma) is to be asked. For transports that read with the processor's own hands: what is short is read
+    /// sooner than it is queued and reported. A transport need not have it, and reads a bounded amount before the next
+    /// [`progress`](Btl::progress).
+    #[inline]
+    fn read_now(
+        &mut self,
+        peer: Peer,
+        remote: &RemoteKey,
+        offset: u64,
+        region: &RecvRegion,
+    ) -> Option<Result<(), Fault>> {
+        let _ = (peer, remote, offset, region);
+        None
+    }
+
     /// Makes memory readable for the `get` of one peer; deregister it with the key.
     ///
     /// # Errors

@@ -84,6 +84,21 @@ macro_rules! one_of {
                 match self { $($name::$variant(btl) => btl.rma(descriptor),)* }
             }
 
+            fn is_read(&mut self, peer: Peer, len: usize) -> bool {
+                match self { $($name::$variant(btl) => btl.is_read(peer, len),)* }
+            }
+
+            #[inline]
+            fn read_now(
+                &mut self,
+                peer: Peer,
+                remote: &RemoteKey,
+                offset: u64,
+                region: &RecvRegion,
+            ) -> Option<Result<(), Fault>> {
+                match self { $($name::$variant(btl) => btl.read_now(peer, remote, offset, region),)* }
+            }
+
             fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
                 match self { $($name::$variant(btl) => btl.register_source(peer, region),)* }
             }

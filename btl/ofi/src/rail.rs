@@ -656,6 +656,7 @@ fn caps(provider: &Provider, info: &Info, eager: usize) -> Caps {
         fragment: eager,
         put: false,
         get: provider.answers != Answers::Never && has.rma,
+        read_from: usize::MAX,
         // Whatever the provider keeps: frames are numbered.
         ordered: true,
         lossless: false,

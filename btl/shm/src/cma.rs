@@ -20,19 +20,22 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use std::collections::VecDeque;
 use std::time::Instant;
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes that one call of `progress` moves at most: longer gets go on in the next.
-const BUDGET: usize = 1 << 20;
+/// Bytes that one call of `progress` moves at most, and as many at once before the next: longer gets go on there.
+pub(crate) const BUDGET: usize = 1 << 20;
 /// Bytes copied by one system call.
 pub(crate) const CHUNK: usize = 256 << 10;
 
 /// What [`RemoteKey`] holds for this transport.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-struct Key {
-    slot: U32,
+pub(crate) struct Key {
+    slot: U16,
+    /// The complaints about such messages that the owner had heard when it offered this one (`ways.rs`).
+    pub(crate) heard: u8,
+    zero: u8,
     /// Which registration of the slot this is, for its owner; nothing to a reader.
     serial: U32,
     generation: U64,
@@ -43,7 +46,7 @@ struct Key {
 /// Our registrations: which slots of the inbox are free, and whose the others are.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    free: Vec<u32>,
+    free: Vec<u16>,
     /// By slot: the serial of the registration that has it; 0: none has.
     taken: Vec<u32>,
     serial: u32,
@@ -51,22 +54,29 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
-        let free = (0..REGISTRATIONS as u32).rev().collect();
+        let free = (0..REGISTRATIONS as u16).rev().collect();
         Registry { free, taken: vec![0; REGISTRATIONS], serial: 0 }
     }
 
-    pub(crate) fn add(&mut self, inbox: &Inbox, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    pub(crate) fn add(
+        &mut self,
+        inbox: &Inbox,
+        region: &SendRegion,
+        heard: u8,
+    ) -> Result<RemoteKey, Refused> {
         let slot = self.free.pop().ok_or(Refused::NoRoom)?;
-        let word = inbox.generation(slot as usize);
+        let word = inbox.generation(slot.into());
         let mut generation = word.load(Ordering::Relaxed);
         if generation.is_multiple_of(2) {
             generation += 1;
             word.store(generation, Ordering::Release);
         }
         self.serial = self.serial.checked_add(1).unwrap_or(1);
-        self.taken[slot as usize] = self.serial;
+        self.taken[usize::from(slot)] = self.serial;
         let key = Key {
             slot: slot.into(),
+            heard,
+            zero: 0,
             serial: self.serial.into(),
             generation: generation.into(),
             base: (region.as_ptr() as u64).into(),
@@ -78,7 +88,7 @@ impl Registry {
     /// Takes the slot of a registration back; keys that are none of ours, or not any more, have none.
     fn take_back(&mut self, key: &RemoteKey) -> Option<Key> {
         let key = Key::read_from_bytes(key.as_bytes()).ok()?;
-        let taken = self.taken.get_mut(key.slot.get() as usize)?;
+        let taken = self.taken.get_mut(usize::from(key.slot.get()))?;
         if *taken == 0 || *taken != key.serial.get() {
             return None;
         }
@@ -90,7 +100,7 @@ impl Registry {
     /// Ends a registration: gets of it that are not over fail.
     pub(crate) fn remove(&mut self, inbox: &Inbox, key: &RemoteKey) {
         if let Some(key) = self.take_back(key) {
-            let word = inbox.generation(key.slot.get() as usize);
+            let word = inbox.generation(usize::from(key.slot.get()));
             word.store(key.generation.get() + 1, Ordering::SeqCst);
         }
     }
@@ -101,12 +111,74 @@ impl Registry {
     }
 }
 
+impl Key {
+    /// A key that covers `len` bytes from `offset` on; otherwise what is wrong with it.
+    pub(crate) fn decode(remote: &RemoteKey, offset: u64, len: usize) -> Result<Key, Cause> {
+        let key = Key::read_from_bytes(remote.as_bytes())
+            .map_err(|_| Cause::Malformed("a key of another kind"))?;
+        let end = offset.checked_add(len as u64);
+        if end.is_none_or(|end| end > key.len.get())
+            || key.base.get().checked_add(key.len.get()).is_none()
+            || usize::from(key.slot.get()) >= REGISTRATIONS
+            || key.generation.get().is_multiple_of(2)
+        {
+            return Err(Cause::Malformed("a key that does not cover the request"));
+        }
+        Ok(key)
+    }
+
+    /// Bytes that it names.
+    pub(crate) fn len(&self) -> usize {
+        self.len.get() as usize
+    }
+
+    /// Copies from `offset` on into `region`, of which `done` bytes are there, at most `budget` bytes, which are taken off.
+    fn copy(
+        &self,
+        source: (Pid, &Inbox),
+        offset: u64,
+        region: &RecvRegion,
+        done: &mut usize,
+        budget: &mut usize,
+    ) -> Step {
+        let (pid, outbox) = source;
+        while *done < region.len() {
+            if *budget == 0 {
+                return Step::More;
+            }
+            let len = (region.len() - *done).min(CHUNK).min(*budget);
+            let from = self.base.get() + offset + *done as u64;
+            match read(pid, from, &region.part(*done..*done + len)) {
+                Ok(0) => return Step::Done(Err(Cause::Malformed("a key to memory that is not"))),
+                Ok(got) => {
+                    *done += got;
+                    *budget -= got.min(*budget);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::SRCH) => return Step::Done(Err(Cause::ProcessGone)),
+                Err(errno) => {
+                    let errno = errno.raw_os_error();
+                    return Step::Done(Err(Cause::Os { call: "process_vm_readv", errno }));
+                }
+            }
+        }
+        let word = outbox.generation(usize::from(self.slot.get()));
+        Step::Done(if word.load(Ordering::SeqCst) == self.generation.get() {
+            Ok(())
+        } else {
+            Err(Cause::Malformed("a registration that ended"))
+        })
+    }
+}
+
 /// A get under way.
 #[derive(Debug)]
 pub(crate) struct Get {
     pub(crate) descriptor: RmaDescriptor,
     key: Key,
     done: usize,
+    /// Nanoseconds of copying.
+    took: u64,
 }
 
 /// How far a get came.
@@ -124,55 +196,56 @@ impl Get {
         let RmaKind::Get(region) = &descriptor.kind else {
             return Err((Cause::Malformed("not a get"), descriptor));
         };
-        let Ok(key) = Key::read_from_bytes(descriptor.remote.as_bytes()) else {
-            return Err((Cause::Malformed("a key of another kind"), descriptor));
-        };
-        let end = descriptor.remote_offset.checked_add(region.len() as u64);
-        if end.is_none_or(|end| end > key.len.get())
-            || key.base.get().checked_add(key.len.get()).is_none()
-            || key.slot.get() as usize >= REGISTRATIONS
-            || key.generation.get().is_multiple_of(2)
-        {
-            return Err((Cause::Malformed("a key that does not cover the request"), descriptor));
+        match Key::decode(&descriptor.remote, descriptor.remote_offset, region.len()) {
+            Ok(key) => Ok(Get { descriptor, key, done: 0, took: 0 }),
+            Err(cause) => Err((cause, descriptor)),
         }
-        Ok(Get { descriptor, key, done: 0 })
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
     }
 
     /// Copies some of it, at most `budget` bytes, and takes them off.
-    fn advance(&mut self, pid: Pid, outbox: &Inbox, budget: &mut usize) -> Step {
+    fn advance(&mut self, source: (Pid, &Inbox), budget: &mut usize) -> Step {
         let RmaKind::Get(region) = &self.descriptor.kind else {
             unreachable!("checked when it was made");
         };
-        let valid = || {
-            let word = outbox.generation(self.key.slot.get() as usize);
-            word.load(Ordering::SeqCst) == self.key.generation.get()
-        };
-        while self.done < region.len() {
-            if *budget == 0 {
-                return Step::More;
-            }
-            let len = (region.len() - self.done).min(CHUNK).min(*budget);
-            let from = self.key.base.get() + self.descriptor.remote_offset + self.done as u64;
-            match read(pid, from, &region.part(self.done..self.done + len)) {
-                Ok(0) => return Step::Done(Err(Cause::Malformed("a key to memory that is not"))),
-                Ok(got) => {
-                    self.done += got;
-                    *budget -= got.min(*budget);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::SRCH) => return Step::Done(Err(Cause::ProcessGone)),
-                Err(errno) => {
-                    let errno = errno.raw_os_error();
-                    return Step::Done(Err(Cause::Os { call: "process_vm_readv", errno }));
-                }
-            }
-        }
-        Step::Done(if valid() {
-            Ok(())
-        } else {
-            Err(Cause::Malformed("a registration that ended"))
-        })
+        let offset = self.descriptor.remote_offset;
+        let start = Instant::now();
+        let step = self.key.copy(source, offset, region, &mut self.done, budget);
+        self.took += nanoseconds(start);
+        step
     }
+}
+
+/// A get that is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) outcome: Result<(), Cause>,
+    /// Bytes that were asked for, …
+    pub(crate) len: usize,
+    /// … and those of all that the key names.
+    pub(crate) of: usize,
+    /// Nanoseconds of copying.
+    pub(crate) took: u64,
+}
+
+/// Reads all of `region` from `offset` on of the memory that `key` names, within the call.
+pub(crate) fn read_whole(
+    source: (Pid, &Inbox),
+    key: &Key,
+    offset: u64,
+    region: &RecvRegion,
+) -> Ended {
+    let start = Instant::now();
+    let step = key.copy(source, offset, region, &mut 0, &mut region.len().max(1));
+    let Step::Done(outcome) = step else { unreachable!("the budget is the whole length") };
+    Ended { outcome, len: region.len(), of: key.len(), took: nanoseconds(start) }
+}
+
+fn nanoseconds(since: Instant) -> u64 {
+    since.elapsed().as_nanos() as u64
 }
 
 /// Gets under way, in the order in which they were taken.
@@ -195,24 +268,23 @@ impl Gets {
         self.queue.push_back(get);
     }
 
-    /// Moves gets on by a bounded amount. `source` gives process and inbox of a peer; `over` is told of each
-    /// get that ended, and says what to make of its success (the process may have been replaced).
-    pub(crate) fn progress<'a>(
+    /// Moves gets on until one ends, which it takes out, or `budget` bytes are read; `source` gives process and inbox of a peer.
+    pub(crate) fn next<'a>(
         &mut self,
         source: impl Fn(Peer) -> Option<(Pid, &'a Inbox)>,
-        mut over: impl FnMut(RmaDescriptor, Result<(), Cause>),
-    ) {
-        let mut budget = BUDGET;
-        while budget != 0 {
-            let Some(get) = self.queue.front_mut() else { return };
-            let step = match source(get.descriptor.peer) {
-                Some((pid, outbox)) => get.advance(pid, outbox, &mut budget),
-                None => Step::Done(Err(Cause::Invalidated)),
-            };
-            let Step::Done(outcome) = step else { return };
-            if let Some(get) = self.queue.pop_front() {
-                over(get.descriptor, outcome);
-            }
+        budget: &mut usize,
+    ) -> Option<(RmaDescriptor, Ended)> {
+        let get = self.queue.front_mut()?;
+        let step = match source(get.descriptor.peer) {
+            Some(source) => get.advance(source, budget),
+            None => Step::Done(Err(Cause::Invalidated)),
+        };
+        match step {
+            Step::More => None,
+            Step::Done(outcome) => self.queue.pop_front().map(|get| {
+                let Get { descriptor, key, done, took } = get;
+                (descriptor, Ended { outcome, len: done, of: key.len(), took })
+            }),
         }
     }
 
@@ -253,13 +325,13 @@ pub(crate) fn permit() {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
 }
 
-/// Whether single copy is likely to beat copy-in, copy-out, where there is no second core to try it on (`trial.rs`). Takes about a
-/// millisecond.
+/// What reads are held against (`ways.rs`), in picoseconds a byte, where single copy is likely to beat copy-in, copy-out and there is no
+/// second core to try it on (`trial.rs`). Takes about a millisecond.
 ///
 /// A pipeline of two copies on two cores is at best as fast as one plain copy, and was seen at half to nine
 /// tenths of it (one Zen 4 machine); so the kernel's copy has to reach [`WORTH`] of a plain copy's speed. That both buffers lie in
 /// one core's cache here favours the plain copy: a no may be wrong.
-pub(crate) fn is_faster() -> bool {
+pub(crate) fn worth() -> Option<u32> {
     const LEN: usize = 512 << 10;
     const WORTH: f64 = 0.6;
     let source = vec![1_u8; LEN];
@@ -276,12 +348,13 @@ pub(crate) fn is_faster() -> bool {
         let mut done = 0;
         while done < LEN {
             match read(me, source.as_ptr() as u64 + done as u64, &region.part(done..LEN)) {
-                Ok(0) | Err(_) => return false,
+                Ok(0) | Err(_) => return None,
                 Ok(got) => done += got,
             }
         }
         best[1] = best[1].min(start.elapsed().as_secs_f64());
     }
     tracing::debug!(copy = best[0], kernel = best[1], "seconds to copy {LEN} bytes");
-    best[1] * WORTH < best[0]
+    let ring = best[0] / WORTH;
+    (best[1] < ring).then_some((ring * 1e12 / LEN as f64) as u32)
 }

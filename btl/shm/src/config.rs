@@ -8,28 +8,25 @@ use std::str::FromStr;
 /// How long messages travel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SingleCopy {
-    /// By single copy (`process_vm_readv`) where the kernel permits it, from the length on from which a trial between two of the
-    /// cores that this process may use, made once, shows it to be faster (`trial.rs`).
+    /// By single copy (`process_vm_readv`) where the kernel permits it, as long as that is faster than what a trial between two of
+    /// the cores that this process may use, made once, shows of the ring (`trial.rs`).
     #[default]
     Auto,
-    /// By single copy whenever the kernel permits it.
+    /// From 64 KiB on by single copy whenever the kernel permits it.
     Cma,
-    /// By single copy from so many bytes on where the kernel permits it: what a [`trial`](crate::trial) found. Not below 64 KiB,
-    /// and what is longer than 128 KiB goes so in any case.
-    From(usize),
+    /// From 64 KiB on by single copy where the kernel permits it, as long as it takes less than so many picoseconds a byte
+    /// (`ways.rs`): those that the ring takes, as a [`trial`](crate::trial) found.
+    Under(u32),
     /// Always by copy-in, copy-out.
     None,
 }
-
-/// The shortest messages that go by single copy.
-pub(crate) const SINGLE_COPY_MIN: usize = 64 << 10;
 
 impl fmt::Display for SingleCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SingleCopy::Auto => f.write_str("auto"),
             SingleCopy::Cma => f.write_str("cma"),
-            SingleCopy::From(bytes) => write!(f, "{bytes}"),
+            SingleCopy::Under(ps) => write!(f, "{ps}"),
             SingleCopy::None => f.write_str("none"),
         }
     }
@@ -44,7 +41,7 @@ impl FromStr for SingleCopy {
             "auto" => SingleCopy::Auto,
             "cma" => SingleCopy::Cma,
             "none" => SingleCopy::None,
-            bytes => SingleCopy::From(bytes.parse()?),
+            ps => SingleCopy::Under(ps.parse()?),
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::segment;
 use crate::shuttle::Shuttles;
 use crate::socket::{self, Received};
 use crate::transport::{Shm, token};
+use crate::ways::{Choice, Judge};
 use crate::wire::{Attach, Message, Reason, Role, Transcript};
 use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
@@ -265,9 +266,21 @@ impl Shm {
         }
         let shuttles = Shuttles::new(writer.dock(), reader.dock());
         self.endpoint(peer).phase = Phase::Up(session);
-        self.tx[peer.index()] =
-            Some(Outgoing { writer, outbox, bell: attach.bell, last_round: 0, answers: false });
-        let mut incoming = Box::new(Incoming { reader, shuttles, idle: 0, hot: false });
+        self.tx[peer.index()] = Some(Outgoing {
+            writer,
+            outbox,
+            bell: attach.bell,
+            choice: Choice::new(),
+            last_round: 0,
+            answers: false,
+        });
+        let mut incoming = Box::new(Incoming {
+            reader,
+            shuttles,
+            judge: Judge::new(self.ring_ps),
+            idle: 0,
+            hot: false,
+        });
         wake_ring(&mut self.hot, peer, &mut incoming);
         self.rx[peer.index()] = Some(incoming);
         tracing::debug!(%peer, "up");

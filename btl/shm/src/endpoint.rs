@@ -5,6 +5,7 @@ use crate::inbox::Inbox;
 use crate::ring::{Reader, Writer};
 use crate::shuttle::Shuttles;
 use crate::socket;
+use crate::ways::{Choice, Judge};
 use crate::wire::{Nonce, Transcript};
 use ironweave_btl::{EndpointState, Fault};
 use rustix::process::Pid;
@@ -19,6 +20,8 @@ pub(crate) struct Outgoing {
     /// The peer's inbox, and our bell in it.
     pub(crate) outbox: Inbox,
     pub(crate) bell: u32,
+    /// Which way long messages go.
+    pub(crate) choice: Choice,
     /// Before which look at what came the last frame was sent: several before one are a burst.
     pub(crate) last_round: u32,
     /// Something was sent since the last frame came: so the next one may be answered, too.
@@ -31,6 +34,8 @@ pub(crate) struct Incoming {
     pub(crate) reader: Reader,
     /// The memory that goes to and fro.
     pub(crate) shuttles: Shuttles,
+    /// What reads of its memory took.
+    pub(crate) judge: Judge,
     /// Polls in a row that found nothing.
     pub(crate) idle: u32,
     /// Whether `progress` polls it; otherwise it is parked and has a bell.

@@ -26,6 +26,8 @@ mod ending;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod gets;
+#[cfg(not(loom))]
 mod host;
 mod inbox;
 #[cfg(not(loom))]
@@ -45,6 +47,7 @@ mod transport;
 #[cfg(not(loom))]
 mod trial;
 mod warmth;
+mod ways;
 #[cfg(not(loom))]
 mod wire;
 

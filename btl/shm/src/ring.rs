@@ -2,7 +2,7 @@
 //! in `ring/reader.rs`.
 //!
 //! ```text
-//!  0     PARKED              4096  CONSUMED            8192               8192 + ring          … + bulk    … + shuttles
+//!  0     PARKED, COMPLAINTS  4096  CONSUMED            8192               8192 + ring          … + bulk    … + shuttles
 //!  ┌─────┬─────────────────────┬─────┬───────────────────┬──────────────────┬────────────────────┬────────────┐
 //!  │ ··· │ reader sleeps here  │ ··· │ reader's indices  │ records          │ bulk area          │ shuttles   │
 //!  └─────┴─────────────────────┴─────┴───────────────────┴──────────────────┴────────────────────┴────────────┘
@@ -37,11 +37,15 @@ use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Mark, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
 use crate::shuttle::{Dock, OWN, Shuttle, Shuttles};
+use crate::ways::Complaints;
 use ironweave_btl::{HEADER_MAX, TINY_MAX};
 use std::fmt;
 
 /// Not 0 while the reader does not look at this ring by itself (a word the reader stores, rarely).
 const PARKED: usize = 2 * APART;
+/// What the reader says of its reads of the writer's memory (`ways.rs`; a word the reader stores, rarely). Not in the page of its
+/// indices, for the reason given there.
+const COMPLAINTS: usize = if cfg!(loom) { PARKED + 8 } else { 3 * APART };
 /// Bytes of the ring that the reader is done with, since the start (a word the reader stores). In a page of its own: the
 /// writer reads [`PARKED`] with each frame, and processors learn to fetch what is used of the same page now and then. Then
 /// the way to the reader cannot be timed (`distance.rs`): 64 KiB took 19 instead of 6 µs to a far one.
@@ -521,6 +525,12 @@ impl Writer {
         if self.pos + (WRITE_AHEAD as u64) < self.limit {
             self.shared.claim(self.at(self.pos + WRITE_AHEAD as u64), 1);
         }
+    }
+
+    /// What the reader says of reads of our memory.
+    #[inline]
+    pub(crate) fn complaints(&self) -> Complaints {
+        Complaints(self.shared.word(COMPLAINTS).load(Ordering::Relaxed))
     }
 
     /// Whether the reader wants to be told of what was published just now.

@@ -1,8 +1,8 @@
 //! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`, how a quiet ring is parked in
 //! `parking.rs`.
 
-use crate::cma::{self, Get, Gets, Registry};
-use crate::config::{OpenError, SINGLE_COPY_MIN, ShmConfig, SingleCopy, Stores};
+use crate::cma::{self, Gets, Registry};
+use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
 use crate::ending::Remains;
 use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Stranger};
 use crate::host::Place;
@@ -12,13 +12,14 @@ use crate::primitive::Ordering;
 use crate::record::{Malformed, UNIT};
 use crate::ring::{Full, Geometry, Reader};
 use crate::warmth::Warmth;
+use crate::ways::READ_MIN;
 use crate::wire::{HandshakeKey, Message, PEER_MAX};
 use crate::{segment, socket, trial};
 use ironweave_btl::copy::{pack, strings_are_quick};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Tiny,
+    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Tiny,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -55,8 +56,7 @@ const SOCKET_CALLS: u32 = 2048;
 pub(crate) fn max_bcopy() -> usize {
     if strings_are_quick() { 512 << 10 } else { 256 << 10 }
 }
-/// Up to here messages are sent without asking; where single copy is faster for shorter ones, those below. With half of it
-/// everywhere, 1 MiB, whose first bytes go with the question, took 1 % longer.
+/// Up to here messages are sent without asking, unless single copy is faster. With half of it 1 MiB, whose first bytes go with the question, took 1 % longer.
 pub(crate) const EAGER_LIMIT: usize = 128 << 10;
 /// The longest inline frame: beyond it, moving through the bulk area is faster.
 const INLINE_MAX: usize = 1024 + HEADER_MAX;
@@ -91,7 +91,7 @@ pub struct Shm {
     pub(crate) asleep: bool,
     pub(crate) counters: Arc<Counters>,
     pub(crate) warmth: Warmth,
-    caps: Caps,
+    pub(crate) caps: Caps,
     max_inline: usize,
 
     pub(crate) me: Peer,
@@ -123,11 +123,15 @@ pub struct Shm {
     /// Gets that failed before they began, to be reported.
     pub(crate) stillborn: Vec<(RmaDescriptor, Cause)>,
     /// The kernel refused to read a peer's memory.
-    get_refused: bool,
+    pub(crate) get_refused: bool,
+    /// What the ring takes, in picoseconds a byte: reads have to be faster.
+    pub(crate) ring_ps: u32,
+    /// Bytes that may be read at once before the next `progress`.
+    pub(crate) read_budget: usize,
     /// What ended endpoints left.
     pub(crate) remains: Vec<Remains>,
     /// Endpoints found broken where no sink was at hand.
-    broken: Vec<(Peer, Fault)>,
+    pub(crate) broken: Vec<(Peer, Fault)>,
     looked: Instant,
 }
 
@@ -164,7 +168,7 @@ impl Shm {
         let (shared, inbox_file) = segment::create("ironweave-inbox", INBOX_LEN)
             .map_err(|cause| OpenError::Other(cause.to_string()))?;
         let reachable = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok();
-        let single_copy = single_copy_from(config.single_copy);
+        let single_copy = single_copy_under(config.single_copy);
         if single_copy.is_some() {
             cma::permit();
         }
@@ -190,11 +194,12 @@ impl Shm {
                 max_short: max_inline,
                 max_bcopy,
                 max_zcopy: 0,
-                eager_limit: max_bcopy.min(eager_limit(single_copy)),
-                rndv_eager_limit: max_bcopy.min(eager_limit(single_copy)),
+                eager_limit: max_bcopy.min(EAGER_LIMIT),
+                rndv_eager_limit: max_bcopy.min(EAGER_LIMIT),
                 fragment: max_bcopy,
                 put: false,
                 get: single_copy.is_some(),
+                read_from: if single_copy.is_some() { READ_MIN } else { usize::MAX },
                 ordered: true,
                 lossless: true,
                 latency_ns: 60,
@@ -225,6 +230,8 @@ impl Shm {
             gets: Gets::default(),
             stillborn: Vec::new(),
             get_refused: false,
+            read_budget: cma::BUDGET,
+            ring_ps: single_copy.unwrap_or_default(),
             remains: Vec::new(),
             broken: Vec::new(),
             looked: Instant::now(),
@@ -245,7 +252,7 @@ impl Shm {
 
     /// Why nothing can be sent to `peer`.
     #[cold]
-    fn refusal(&self, peer: Peer) -> Refused {
+    pub(crate) fn refusal(&self, peer: Peer) -> Refused {
         match self.state(peer) {
             EndpointState::Connecting => Refused::Connecting,
             _ => Refused::Closed,
@@ -262,7 +269,7 @@ impl Shm {
     }
 
     /// The ring to `peer` is of no use; `progress` reports it.
-    fn break_off(&mut self, peer: Peer, fault: Fault) {
+    pub(crate) fn break_off(&mut self, peer: Peer, fault: Fault) {
         if let Some(row) = self.tx.get_mut(peer.index()) {
             *row = None;
         }
@@ -302,70 +309,18 @@ impl Shm {
         dialling.retain(|peer| endpoints[peer.index()].state() == EndpointState::Connecting);
         reports
     }
-
-    /// Moves gets on.
-    #[cold]
-    fn progress_gets<S: Sink>(&mut self, sink: &mut S) -> usize {
-        let mut reports = self.report_stillborn(sink);
-        let Shm { gets, tx, endpoints, broken, get_refused, urgent, .. } = self;
-        let session = |peer: Peer| match &endpoints.get(peer.index())?.phase {
-            Phase::Up(session) => Some(session),
-            _ => None,
-        };
-        let source =
-            |peer: Peer| Some((session(peer)?.pid, &tx.get(peer.index())?.as_ref()?.outbox));
-        gets.progress(source, |descriptor, mut outcome| {
-            let peer = descriptor.peer;
-            // The identifier may name another process by now: then what was read is not believed.
-            if session(peer).is_some_and(|session| !session.is_the_same()) {
-                outcome = Err(Cause::ProcessGone);
-            }
-            match &outcome {
-                Err(Cause::ProcessGone) => {
-                    broken.push((peer, Fault::peer(peer, Cause::ProcessGone)));
-                    *urgent = true;
-                }
-                Err(Cause::Os { errno: libc::EPERM | libc::ENOSYS | libc::EACCES, .. }) => {
-                    tracing::info!(%peer, "the kernel refuses single copy; going on without");
-                    *get_refused = true;
-                }
-                Ok(()) | Err(_) => {}
-            }
-            reports += 1;
-            sink.rma_completed(descriptor, outcome.map_err(|cause| Fault::operation(peer, cause)));
-        });
-        reports
-    }
-
-    /// Gives back gets that could not begin.
-    pub(crate) fn report_stillborn<S: Sink>(&mut self, sink: &mut S) -> usize {
-        let stillborn = std::mem::take(&mut self.stillborn);
-        let reports = stillborn.len();
-        for (descriptor, cause) in stillborn {
-            self.counters.rejected.add(1);
-            let fault = Fault::operation(descriptor.peer, cause);
-            sink.rma_completed(descriptor, Err(fault));
-        }
-        reports
-    }
 }
 
-/// From how many bytes on messages go by single copy; `None`: never.
-fn single_copy_from(choice: SingleCopy) -> Option<usize> {
+/// Reads of peers' memory go on while they take less than so many picoseconds a byte; `None`: there are none.
+fn single_copy_under(choice: SingleCopy) -> Option<u32> {
     if choice == SingleCopy::None || !cma::is_permitted() {
         return None;
     }
     match if choice == SingleCopy::Auto { trial::chosen() } else { choice } {
-        SingleCopy::From(bytes) => Some(bytes.max(SINGLE_COPY_MIN)),
-        SingleCopy::Cma => Some(SINGLE_COPY_MIN),
+        SingleCopy::Under(ps) => Some(ps),
+        SingleCopy::Cma => Some(u32::MAX),
         SingleCopy::Auto | SingleCopy::None => None,
     }
-}
-
-/// Up to where messages are sent without asking, if longer ones go by single copy from that length on: whole lines, because what
-/// goes in fragments all the same is cut there.
-fn eager_limit(single_copy_from: Option<usize>) -> usize {
-    single_copy_from.map_or(EAGER_LIMIT, |from| EAGER_LIMIT.min((from - 1) / 64 * 64))
 }
 
 /// Each peer takes two descriptors: allow as many as the operating system lets us.
@@ -500,25 +455,32 @@ impl Btl for Shm {
     }
 
     fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
-        if !self.caps.get || self.get_refused || matches!(descriptor.kind, RmaKind::Put(_)) {
-            return Err((Refused::Unsupported, descriptor));
-        }
-        if self.state(descriptor.peer) != EndpointState::Up {
-            return Err((self.refusal(descriptor.peer), descriptor));
-        }
-        self.counters.rma.add(1);
-        match Get::new(descriptor) {
-            Ok(get) => self.gets.push(get),
-            Err((cause, descriptor)) => self.stillborn.push((descriptor, cause)),
-        }
-        Ok(())
+        self.begin_get(descriptor)
     }
 
-    fn register_source(&mut self, _: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
+    #[inline]
+    fn read_now(
+        &mut self,
+        peer: Peer,
+        remote: &RemoteKey,
+        offset: u64,
+        region: &RecvRegion,
+    ) -> Option<Result<(), Fault>> {
+        self.get_at_once(peer, remote, offset, region)
+    }
+
+    fn is_read(&mut self, peer: Peer, len: usize) -> bool {
+        let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else { return true };
+        outgoing.choice.offers(len, outgoing.writer.complaints())
+    }
+
+    fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
         if !self.caps.get || self.get_refused {
             return Err(Refused::Unsupported);
         }
-        self.registry.add(&self.inbox, region)
+        let outgoing = self.tx.get(peer.index()).and_then(Option::as_ref);
+        let heard = outgoing.map_or(0, |outgoing| outgoing.choice.heard(region.len()));
+        self.registry.add(&self.inbox, region, heard)
     }
 
     fn deregister(&mut self, key: &RemoteKey) {
@@ -532,6 +494,7 @@ impl Btl for Shm {
     #[inline]
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         let mut reports = 0;
+        self.read_budget = cma::BUDGET;
         if self.asleep {
             self.asleep = false;
             self.inbox.awake();

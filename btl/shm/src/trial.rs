@@ -1,20 +1,22 @@
-//! The trial: which way long messages go faster between two cores, by sending some.
+//! The trial: whether long messages may go faster by single copy than through the ring, between two cores, by sending some.
 //!
 //! Two threads, each bound to a core, send messages to and fro: through rings, as processes do, where one side copies in while
-//! the other copies out; and by the kernel's single copy, out of memory that the other core has just written. Nothing less tells:
-//! a plain copy within one process, whose buffers lie in one core's cache, was as fast as the kernel's single copy where messages
-//! of 1 MiB between two cores took twice as long through the ring.
+//! the other copies out; and by the kernel's single copy, out of memory that nobody has written since it was last read, which is where that
+//! is quickest. Nothing less tells: a plain copy within one process, whose buffers lie in one core's cache, was as fast as the kernel's
+//! single copy where messages of 1 MiB between two cores took twice as long through the ring.
+//!
+//! Where single copy loses even so, there is none. Otherwise what the ring takes is what each read is held against (`ways.rs`).
 //!
 //! Whatever disturbs a turn makes it longer, so the shortest of several counts; the two ways alternate. The kernel is asked for our
 //! own memory, which it never refuses for the rules that it has about others' (`cma.rs` has more on those).
 #![allow(unsafe_code)] // regions of buffers that both threads own
 
-use crate::config::{SINGLE_COPY_MIN, ShmConfig, SingleCopy, Stores};
+use crate::config::{ShmConfig, SingleCopy, Stores};
 use crate::pieces;
 use crate::primitive::{AtomicU64, Ordering};
 use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::shuttle::Shuttles;
-use crate::transport::{EAGER_LIMIT, max_bcopy};
+use crate::transport::max_bcopy;
 use crate::warmth::Warmth;
 use crate::{cma, segment};
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
@@ -25,12 +27,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Whether single copy is of use is tried with this length.
+/// Tried with this length.
 const LONG: usize = 256 << 10;
-/// Then from where on, with these: up to [`EAGER_LIMIT`] messages may also be sent without asking.
-const SHORTER: [usize; 2] = [EAGER_LIMIT, SINGLE_COPY_MIN];
-/// Turns of each way and length.
-const TURNS: usize = 7;
+/// Turns of one way in a row: each leaves the caches as it likes them.
+const TURNS: usize = 6;
+/// Changes between them.
+const CHANGES: usize = 6;
 /// Single copy has to take at most this part of the time: it costs a way more to end, and the sender has to wait for it.
 const WORTH: f64 = 0.95;
 /// Longer it never takes: then somebody else has one of the cores.
@@ -64,15 +66,15 @@ pub fn trial(cores: [&CpuSet; 2]) -> Option<SingleCopy> {
 }
 
 /// The same between two cores that this process may run on, once for all. With one core only, or where the trial fails, what a
-/// plain copy says ([`cma::is_faster`]).
+/// plain copy says ([`cma::worth`]).
 pub(crate) fn chosen() -> SingleCopy {
     static CHOSEN: OnceLock<SingleCopy> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
         let tried = two_cores().and_then(|[one, other]| trial([&one, &other]));
         tried.unwrap_or_else(|| {
-            let faster = cma::is_faster();
-            tracing::debug!(faster, "single copy judged by copies on one core: no second one free");
-            if faster { SingleCopy::From(EAGER_LIMIT / 2 + 1) } else { SingleCopy::None }
+            let worth = cma::worth();
+            tracing::debug!(?worth, "single copy judged by copies on one core: no second one free");
+            worth.map_or(SingleCopy::None, SingleCopy::Under)
         })
     })
 }
@@ -239,11 +241,6 @@ impl Side {
         Some(())
     }
 
-    /// Writes what is sent next: it lies in this core's cache then, as fresh results do.
-    fn prepare(&mut self, turn: u64, len: usize) {
-        std::hint::black_box(&mut self.source)[..len].fill(turn as u8);
-    }
-
     /// Answers each message with another one of that length, the same way, until it is over.
     fn echo(&mut self, desk: &Desk, until: Instant) -> Option<()> {
         let mut last = 0;
@@ -256,7 +253,6 @@ impl Side {
             }
             last = order;
             let (len, way) = decode(order);
-            self.prepare(order >> 32, len);
             desk.ready.store(order, Ordering::Release);
             match way {
                 Way::Ring => {
@@ -299,19 +295,13 @@ impl Sink for Inbound {
     fn closed(&mut self, _: Peer) {}
 }
 
-/// What follows from whether single copy `wins` at a length; `None` where that is not known.
-fn verdict(mut wins: impl FnMut(usize) -> Option<bool>) -> Option<SingleCopy> {
-    if !wins(LONG)? {
-        return Some(SingleCopy::None);
+/// What follows from what a message took through the ring, and by the kernel's copy, in seconds.
+fn verdict(ring: f64, kernel: f64) -> SingleCopy {
+    if kernel < ring * WORTH {
+        SingleCopy::Under((ring * 1e12 / LONG as f64) as u32)
+    } else {
+        SingleCopy::None
     }
-    let mut from = EAGER_LIMIT + 1;
-    for len in SHORTER {
-        if !wins(len)? {
-            break;
-        }
-        from = len;
-    }
-    Some(SingleCopy::From(from))
 }
 
 /// The side that begins each turn, and takes the time.
@@ -323,7 +313,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Which way is faster, from which length on.
+    /// Whether single copy may be faster.
     fn judge(&mut self) -> Option<SingleCopy> {
         // The pages of the bulk area come with its first use, and how far the reader is shows when the first lap is over
         // (`distance.rs`): between far cores the kernel won against a ring that did not know yet, though 1 MiB takes it twice as long.
@@ -331,21 +321,16 @@ impl Judge<'_> {
         for _ in 0..=lap {
             self.turn(LONG, Way::Ring)?;
         }
-        verdict(|len| self.single_copy_wins(len))
-    }
-
-    fn single_copy_wins(&mut self, len: usize) -> Option<bool> {
         let mut best = [f64::INFINITY; 2];
-        for turn in 0..=TURNS {
-            for (best, way) in best.iter_mut().zip([Way::Ring, Way::Kernel]) {
-                let took = self.turn(len, way)?.as_secs_f64();
-                // The first one warms up what is used.
-                *best = if turn == 0 { *best } else { best.min(took) };
+        for change in 0..CHANGES {
+            let (best, way) = (&mut best[change % 2], [Way::Ring, Way::Kernel][change % 2]);
+            for _ in 0..TURNS {
+                *best = best.min(self.turn(LONG, way)?.as_secs_f64());
             }
         }
-        let [ring, kernel] = best.map(|seconds| seconds * 0.5e6);
-        tracing::debug!(len, ring, kernel, "microseconds for a message between two cores");
-        Some(kernel < ring * WORTH)
+        let [ring, kernel] = best.map(|seconds| seconds / 2.0);
+        tracing::debug!(ring, kernel, "seconds for a message of {LONG} bytes between two cores");
+        Some(verdict(ring, kernel))
     }
 
     /// A message there and one back.
@@ -354,7 +339,6 @@ impl Judge<'_> {
         *turn += 1;
         let order = encode(*turn, len, way);
         desk.order.store(order, Ordering::Release);
-        side.prepare(u64::from(*turn), len);
         wait(*until, || (desk.ready.load(Ordering::Acquire) == order).then_some(()))?;
         let start = Instant::now();
         match way {
@@ -382,7 +366,7 @@ mod tests {
         let [one, other] = two_cores().unwrap_or([any, any]);
         // A busy core is no reason to fail.
         let verdict = trial([&one, &other]).unwrap_or(SingleCopy::None);
-        assert!(matches!(verdict, SingleCopy::None | SingleCopy::From(SINGLE_COPY_MIN..)));
+        assert!(matches!(verdict, SingleCopy::None | SingleCopy::Under(1..)));
         assert_eq!(verdict.to_string().parse(), Ok(verdict));
     }
 
@@ -392,19 +376,15 @@ mod tests {
     }
 
     #[test]
-    fn single_copy_begins_at_the_shortest_length_from_which_on_it_wins() {
-        let from = |shortest: usize| verdict(|len| Some(len >= shortest));
-        assert_eq!(from(1 << 20), Some(SingleCopy::None));
-        assert_eq!(from(200 << 10), Some(SingleCopy::From((128 << 10) + 1)));
-        assert_eq!(from(100 << 10), Some(SingleCopy::From(128 << 10)));
-        assert_eq!(from(0), Some(SingleCopy::From(64 << 10)));
-        assert_eq!(verdict(|len| Some(len != 128 << 10)), from(200 << 10));
-        assert_eq!(verdict(|_| None), None);
+    fn single_copy_is_held_against_the_ring() {
+        let bytes = LONG as f64;
+        assert_eq!(verdict(bytes * 100e-12, bytes * 99e-12), SingleCopy::None);
+        assert_eq!(verdict(bytes * 100.5e-12, bytes * 50e-12), SingleCopy::Under(100));
     }
 
     #[test]
     fn orders_are_read_as_they_were_given() {
-        for (len, way) in [(LONG, Way::Ring), (SINGLE_COPY_MIN, Way::Kernel)] {
+        for (len, way) in [(LONG, Way::Ring), (LONG / 2, Way::Kernel)] {
             assert_eq!(decode(encode(7, len, way)), (len, way));
         }
     }

@@ -77,6 +77,7 @@ impl RailModel {
                 fragment: 128 << 10,
                 put: false,
                 get: false,
+                read_from: usize::MAX,
                 ordered: true,
                 lossless: false,
                 latency_ns: 5_000,

@@ -392,6 +392,7 @@ fn caps(interface: &Interface, link: u16, links: u16) -> Caps {
         fragment: 1 << 20,
         put: false,
         get: false,
+        read_from: usize::MAX,
         ordered: true,
         lossless: false,
         latency_ns: if interface.loopback { 4_000 } else { 15_000 },

@@ -659,6 +659,7 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
         fragment: frame,
         put: device && attributes.max_put > 0,
         get: reach != Reach::Never,
+        read_from: usize::MAX,
         ordered: true,
         // Memory of this host is there while both processes are. A peer that takes nothing for minutes is given up, not the rail.
         lossless: matches!(resource.kind, DeviceKind::SharedMemory | DeviceKind::Loopback),

@@ -312,6 +312,7 @@ impl Verbs {
                 fragment: config.buffer,
                 put: true,
                 get: true,
+                read_from: usize::MAX,
                 ordered: true,
                 lossless: false,
                 latency_ns: 2_000,

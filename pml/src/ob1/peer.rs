@@ -26,6 +26,7 @@ pub(super) struct RailCaps {
     pub fragment: usize,
     pub put: bool,
     pub get: bool,
+    pub read_from: usize,
     pub ordered: bool,
     pub lossless: bool,
     /// The same at all processes for rails that reach each other.
@@ -53,6 +54,7 @@ impl From<&Caps> for RailCaps {
             fragment: caps.fragment.max(1),
             put: caps.put,
             get: caps.get,
+            read_from: caps.read_from,
             ordered: caps.ordered,
             lossless: caps.lossless,
             id: 0,
@@ -291,7 +293,7 @@ impl PeerState {
         if let (Some(rail), Life::Alive, false) = (self.lane, self.life, waits) {
             let caps = &caps[usize::from(rail.0)];
             let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };
-            let below = caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1;
+            let below = (caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1).min(caps.read_from);
             let kept = !caps.lossless;
             let header = size_of::<Match>() + if kept { size_of::<Number>() } else { 0 };
             let short_below = (caps.max_short + 1).saturating_sub(header).min(below);

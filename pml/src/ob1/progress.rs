@@ -22,7 +22,7 @@ const RMA_PIECE: u64 = 1 << 20;
 
 /// What came of an attempt to send something.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Attempt {
+pub(super) enum Attempt {
     /// It is out (or over).
     Done,
     /// No room: try again after progress.
@@ -99,25 +99,9 @@ impl<B: Btl> Ob1<B> {
             Ok(frames) => done += frames,
             Err(refused) => return (done, waiting(refused)),
         }
-        let lossy = !self.engine.caps[usize::from(lane.0)].lossless;
-        let state = self.engine.peers.state(peer);
-        let btl = &mut self.rails[usize::from(lane.0)];
-        while let Some(control) = state.outbox.front() {
-            let (base, key) = (control.header.as_bytes(), control.key.as_ref());
-            let payload = key.map_or(&[][..], |key| key.as_bytes());
-            let sent = if lossy {
-                let journal = state.journal.get_or_insert_default();
-                let header = numbered(base, journal.number());
-                let sent = send_small(btl, peer, header.as_bytes(), payload);
-                sent.map(|()| journal.keep(base, Matter::Copy(Held::of_key(key))))
-            } else {
-                send_small(btl, peer, base, payload)
-            };
-            match sent {
-                Ok(()) => state.outbox.pop_front(),
-                Err(refused) => return (done, waiting(refused)),
-            };
-            done += 1;
+        match self.transmit_protocol(peer, lane) {
+            Ok(frames) => done += frames,
+            Err(refused) => return (done, waiting(refused)),
         }
         match self.tell_seen(peer, lane) {
             Ok(frames) => done += frames,
@@ -151,6 +135,11 @@ impl<B: Btl> Ob1<B> {
                 break;
             }
         }
+        // What was read at once is to be told at once.
+        match self.transmit_protocol(peer, lane) {
+            Ok(frames) => done += frames,
+            Err(refused) => return (done, waiting(refused)),
+        }
         let mut budget = self.engine.config.burst;
         for _ in 0..self.engine.peers.state(peer).flows.len() {
             let Some(key) = self.engine.peers.state(peer).flows.pop_front() else { break };
@@ -177,8 +166,32 @@ impl<B: Btl> Ob1<B> {
         (done, outcome)
     }
 
+    /// Sends protocol frames, in order: how many.
+    fn transmit_protocol(&mut self, peer: Peer, lane: RailId) -> Result<usize, Refused> {
+        let lossy = !self.engine.caps[usize::from(lane.0)].lossless;
+        let state = self.engine.peers.state(peer);
+        let btl = &mut self.rails[usize::from(lane.0)];
+        let mut done = 0;
+        while let Some(control) = state.outbox.front() {
+            let (base, key) = (control.header.as_bytes(), control.key.as_ref());
+            let payload = key.map_or(&[][..], |key| key.as_bytes());
+            let sent = if lossy {
+                let journal = state.journal.get_or_insert_default();
+                let header = numbered(base, journal.number());
+                let sent = send_small(btl, peer, header.as_bytes(), payload);
+                sent.map(|()| journal.keep(base, Matter::Copy(Held::of_key(key))))
+            } else {
+                send_small(btl, peer, base, payload)
+            };
+            sent?;
+            state.outbox.pop_front();
+            done += 1;
+        }
+        Ok(done)
+    }
+
     /// Sends the first frame of a message (or goes on with its eager stream).
-    fn launch(&mut self, key: Key, lane: RailId) -> Attempt {
+    pub(super) fn launch(&mut self, key: Key, lane: RailId) -> Attempt {
         let engine = &mut self.engine;
         let Some(send) = engine.sends.get_mut(key) else { return Attempt::Done };
         let (caps, btl) = (engine.caps[usize::from(lane.0)], &mut self.rails[usize::from(lane.0)]);
@@ -205,7 +218,11 @@ impl<B: Btl> Ob1<B> {
         };
         let announce = state.room.announce;
         let limit = state.eager_limit(&caps);
-        let eager = length <= limit && send.mode != Mode::Synchronous && !announce;
+        // What could go without asking may be better read, what could be read better sent.
+        let doubtful = engine.config.rdma && caps.get && length >= caps.read_from;
+        let read = !doubtful || btl.is_read(peer, length);
+        let eager =
+            length <= limit && !(doubtful && read) && send.mode != Mode::Synchronous && !announce;
         let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
             && length <= caps.max_zcopy
@@ -277,6 +294,7 @@ impl<B: Btl> Ob1<B> {
         }
         if engine.config.rdma
             && caps.get
+            && read
             && length > 0
             && let Some(region) = send.payload.whole()
             && let Ok(remote) = btl.register_source(peer, &region)
@@ -354,6 +372,16 @@ impl<B: Btl> Ob1<B> {
             let region = recv.buffer.region(range);
             let Some(region) = region else { return engine.no_memory(key, offset) };
             if let Some(remote) = rdma.source {
+                if let Some(outcome) = btl.read_now(peer, &remote, offset, &region) {
+                    rdma.next += length;
+                    recv.claimed += length;
+                    match outcome {
+                        Ok(()) => recv.received += length,
+                        Err(_) => rdma.refused = true,
+                    }
+                    engine.after_read(key.slot);
+                    return Attempt::Done;
+                }
                 let owner = RmaOwner::Recv(key);
                 let token = Token(engine.rmas.insert(Rma { owner, offset, length }).to_wire());
                 let kind = RmaKind::Get(region);

@@ -2,6 +2,7 @@
 
 use super::link::Number;
 use super::peer::{Fast, Life, PeerState};
+use super::progress::Attempt;
 use super::recv::verdict_error;
 use super::send::{Send, SendState};
 use super::slots::NIL;
@@ -186,10 +187,16 @@ impl<B: Btl> Ob1<B> {
             engine.fail_send(key.slot, verdict_error(verdict, peer, dest));
             return Ok(Started::Pending(ReqId::send(key)));
         }
-        engine.peers.state(peer).pending.push_back(key);
-        engine.refresh(peer);
-        engine.peers.wake(peer);
-        self.pump();
+        let state = engine.peers.state(peer);
+        // Nothing is before it: then it need not wait in the queue to be found there.
+        let free = state.lane.filter(|_| life == Life::Alive && !state.busy && !state.has_work());
+        if free.is_none_or(|lane| self.launch(key, lane) != Attempt::Done) {
+            let engine = &mut self.engine;
+            engine.peers.state(peer).pending.push_back(key);
+            engine.refresh(peer);
+            engine.peers.wake(peer);
+            self.pump();
+        }
         let send = &mut self.engine.sends[key.slot];
         match send.state {
             SendState::Complete if send.error.is_none() => {

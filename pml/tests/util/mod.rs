@@ -212,6 +212,7 @@ impl MemBtl {
             fragment: profile.fragment,
             put: profile.put,
             get: profile.get && (me == Peer(0) || !profile.unlike),
+            read_from: usize::MAX,
             ordered: true,
             lossless: profile.lossless,
             latency_ns: 100 + u32::from(rail),

@@ -48,6 +48,7 @@ impl Pipe {
             fragment: 8192,
             put: false,
             get: false,
+            read_from: usize::MAX,
             ordered: true,
             lossless,
             latency_ns: 1,

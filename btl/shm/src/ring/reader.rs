@@ -1,12 +1,13 @@
 //! The reading end of a ring: takes records out, lands payloads while they are being written, gives room back. Believes nothing
 //! that the writer stored before it has checked it (law 9); `ring.rs` has the layout.
 
-use super::{BULK_ALIGN, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
+use super::{BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
 use crate::primitive::Ordering;
 use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
 use crate::shared::{Shared, Spot};
 use crate::shuttle::{Dock, Shuttle, Shuttles};
 use crate::warmth::{Warmth, Way};
+use crate::ways::Complaints;
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Counters, Fault, Header, Landing, Peer, Sink, Token, copy};
 
@@ -447,6 +448,12 @@ impl Reader {
     /// Looks by itself again.
     pub(crate) fn unpark(&self) {
         self.shared.word(PARKED).store(0, Ordering::Relaxed);
+    }
+
+    /// Tells the writer that reads of its memory take too long.
+    #[cfg(not(loom))]
+    pub(crate) fn complain(&self, complaints: Complaints) {
+        self.shared.word(COMPLAINTS).store(complaints.0, Ordering::Relaxed);
     }
 
     /// Touches the pages of indices and records first, so that they are allocated near this, the polling, side.
