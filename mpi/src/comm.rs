@@ -120,9 +120,7 @@ impl<T: Threading> Comm<T> {
     #[cold]
     #[inline(never)]
     fn send_farther(&self, bytes: &[u8], dest: u32, tag: i32) -> Result<()> {
-        let inline = self.send_inline(bytes, dest, tag);
-        let inline = self.raise("send", inline)?;
-        if inline { Ok(()) } else { self.send_bytes(Mode::Standard, bytes, dest, tag) }
+        self.send_bytes(Mode::Standard, bytes, dest, tag)
     }
 
     /// Sends a short message that goes out at once; whether it did.

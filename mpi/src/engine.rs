@@ -454,6 +454,9 @@ impl Engine {
             if let Some(ended) = self.poll(request) {
                 return ended;
             }
+            if self.looks > 0 && self.core.pml.attend(request, self.looks) {
+                continue;
+            }
             self.step(&mut idle);
             if self.core.is_fenced() {
                 return Err(Error::Fenced);

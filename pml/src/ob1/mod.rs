@@ -47,6 +47,7 @@
 //! ```
 
 mod arrive;
+mod attend;
 mod channel;
 mod comm;
 mod config;

@@ -230,6 +230,13 @@ impl Recv {
         }
     }
 
+    /// The message is found, and was read into the buffer: matched and complete in one step.
+    #[inline]
+    pub fn read_whole(&mut self, source: u32, tag: i32, bytes: usize) {
+        self.set_status(source, tag, bytes);
+        self.state = RecvState::Complete;
+    }
+
     #[cold]
     fn take_whole(&mut self, bytes: &[u8]) {
         let capacity = self.buffer.capacity();

@@ -119,23 +119,18 @@ pub(super) enum Cancel {
 }
 
 impl Send {
-    pub fn new(
-        mode: Mode,
-        peer: Peer,
-        dest: u32,
-        envelope: Envelope,
-        payload: Payload,
-        length: u64,
-    ) -> Self {
+    /// A request that was never used.
+    pub fn fresh() -> Self {
+        let envelope = Envelope { cid: 0, epoch: 0, seq: 0, source: 0, tag: 0, ready: false };
         Send {
-            state: SendState::Queued,
-            mode,
+            state: SendState::Complete,
+            mode: Mode::Standard,
             detached: false,
-            peer,
-            dest,
+            peer: Peer(u32::MAX),
+            dest: 0,
             envelope,
-            payload,
-            length,
+            payload: Payload::empty(),
+            length: 0,
             want: None,
             sent: 0,
             receiver: 0,
@@ -155,9 +150,24 @@ impl Send {
         }
     }
 
-    pub fn vacant() -> Self {
-        let envelope = Envelope { cid: 0, epoch: 0, seq: 0, source: 0, tag: 0, ready: false };
-        Send::new(Mode::Standard, Peer(u32::MAX), 0, envelope, Payload::empty(), 0)
+    /// Begins, in the place of one that is over.
+    pub fn begin(
+        &mut self,
+        mode: Mode,
+        peer: Peer,
+        dest: u32,
+        envelope: Envelope,
+        payload: Payload,
+        length: u64,
+    ) {
+        debug_assert!(self.source.is_none() && self.error.is_none() && self.ranges.is_empty());
+        (self.state, self.mode, self.detached) = (SendState::Queued, mode, false);
+        (self.peer, self.dest, self.envelope) = (peer, dest, envelope);
+        (self.payload, self.length) = (payload, length);
+        (self.want, self.sent, self.receiver) = (None, 0, 0);
+        (self.held, self.rails_used) = (0, 0);
+        (self.lost, self.lossy, self.confirm) = (false, false, Confirm::No);
+        (self.round, self.offered, self.retries, self.cancel) = (0, false, 0, Cancel::No);
     }
 
     /// Whether the outcome is known.
@@ -194,8 +204,19 @@ impl Engine {
         }
         send.state = SendState::Complete;
         if send.detached {
-            self.sends.remove(slot, Send::vacant());
+            self.free_send(slot);
         }
+    }
+
+    /// Frees a completed send, and what it holds.
+    pub fn free_send(&mut self, slot: u32) {
+        let send = &mut self.sends[slot];
+        debug_assert!(send.state == SendState::Complete && send.held == 0);
+        if !matches!(send.payload, Payload::Contiguous(_)) {
+            send.payload = Payload::empty();
+        }
+        send.error = None;
+        self.sends.free(slot);
     }
 
     /// Ends a send with an error. What rails hold of it comes back first.
@@ -473,7 +494,7 @@ impl Engine {
         }
         let result = send.error.take().map_or(Ok(()), Err);
         let status = if send.cancel == Cancel::Done { Status::CANCELLED } else { Status::EMPTY };
-        self.sends.remove(key.slot, Send::vacant());
+        self.free_send(key.slot);
         Some(Completion { status, result })
     }
 }

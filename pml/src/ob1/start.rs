@@ -182,7 +182,8 @@ impl<B: Btl> Ob1<B> {
         let envelope = Envelope { cid, epoch, seq, source: rank, tag, ready };
         let payload = if mode == Mode::Buffered { data.copied() } else { data.clone() };
         let length = data.len() as u64;
-        let key = engine.sends.insert(Send::new(mode, peer, dest, envelope, payload, length));
+        let key = engine.sends.take(Send::fresh);
+        engine.sends[key.slot].begin(mode, peer, dest, envelope, payload, length);
         if let Life::Closing(verdict) | Life::Ended(verdict) = life {
             engine.fail_send(key.slot, verdict_error(verdict, peer, dest));
             return Ok(Started::Pending(ReqId::send(key)));
@@ -200,7 +201,7 @@ impl<B: Btl> Ob1<B> {
         let send = &mut self.engine.sends[key.slot];
         match send.state {
             SendState::Complete if send.error.is_none() => {
-                self.engine.sends.remove(key.slot, Send::vacant());
+                self.engine.free_send(key.slot);
                 Ok(Started::Done)
             }
             SendState::Complete => Ok(Started::Pending(ReqId::send(key))),
