@@ -177,8 +177,9 @@ pub(crate) struct Get {
     pub(crate) descriptor: RmaDescriptor,
     key: Key,
     done: usize,
-    /// Nanoseconds of copying.
+    /// Nanoseconds of copying, the last of them here.
     took: u64,
+    until: Instant,
 }
 
 /// How far a get came.
@@ -197,7 +198,7 @@ impl Get {
             return Err((Cause::Malformed("not a get"), descriptor));
         };
         match Key::decode(&descriptor.remote, descriptor.remote_offset, region.len()) {
-            Ok(key) => Ok(Get { descriptor, key, done: 0, took: 0 }),
+            Ok(key) => Ok(Get { descriptor, key, done: 0, took: 0, until: Instant::now() }),
             Err(cause) => Err((cause, descriptor)),
         }
     }
@@ -214,7 +215,8 @@ impl Get {
         let offset = self.descriptor.remote_offset;
         let start = Instant::now();
         let step = self.key.copy(source, offset, region, &mut self.done, budget);
-        self.took += nanoseconds(start);
+        self.until = Instant::now();
+        self.took += nanoseconds(start, self.until);
         step
     }
 }
@@ -227,7 +229,8 @@ pub(crate) struct Ended {
     pub(crate) len: usize,
     /// … and those of all that the key names.
     pub(crate) of: usize,
-    /// Nanoseconds of copying.
+    /// When, and nanoseconds of copying until then.
+    pub(crate) at: Instant,
     pub(crate) took: u64,
 }
 
@@ -241,11 +244,12 @@ pub(crate) fn read_whole(
     let start = Instant::now();
     let step = key.copy(source, offset, region, &mut 0, &mut region.len().max(1));
     let Step::Done(outcome) = step else { unreachable!("the budget is the whole length") };
-    Ended { outcome, len: region.len(), of: key.len(), took: nanoseconds(start) }
+    let at = Instant::now();
+    Ended { outcome, len: region.len(), of: key.len(), at, took: nanoseconds(start, at) }
 }
 
-fn nanoseconds(since: Instant) -> u64 {
-    since.elapsed().as_nanos() as u64
+fn nanoseconds(from: Instant, until: Instant) -> u64 {
+    until.duration_since(from).as_nanos() as u64
 }
 
 /// Gets under way, in the order in which they were taken.
@@ -282,8 +286,8 @@ impl Gets {
         match step {
             Step::More => None,
             Step::Done(outcome) => self.queue.pop_front().map(|get| {
-                let Get { descriptor, key, done, took } = get;
-                (descriptor, Ended { outcome, len: done, of: key.len(), took })
+                let Get { descriptor, key, done, took, until: at } = get;
+                (descriptor, Ended { outcome, len: done, of: key.len(), at, took })
             }),
         }
     }

@@ -64,10 +64,9 @@ impl Session {
         Session { socket, process, pid, bell, alive: Cell::new(None) }
     }
 
-    /// Whether the identifier names the process that we met, and named no other up to now. Asks the system at most once in
+    /// Whether the identifier names the process that we met, and named no other up to `now`. Asks the system at most once in
     /// [`NO_OTHER`].
-    pub(crate) fn is_the_same(&self) -> bool {
-        let now = Instant::now();
+    pub(crate) fn is_the_same(&self, now: Instant) -> bool {
         if self.alive.get().is_some_and(|alive| now.duration_since(alive) < NO_OTHER) {
             return true;
         }

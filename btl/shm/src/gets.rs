@@ -87,9 +87,9 @@ impl Shm {
 
     /// What to make of the end of a get.
     fn believe(&mut self, peer: Peer, ended: Ended) -> Result<(), Fault> {
-        let Ended { mut outcome, len, of, took } = ended;
+        let Ended { mut outcome, len, of, at, took } = ended;
         // The identifier may name another process by now: then what was read is not believed.
-        if session(&self.endpoints, peer).is_some_and(|session| !session.is_the_same()) {
+        if session(&self.endpoints, peer).is_some_and(|session| !session.is_the_same(at)) {
             outcome = Err(Cause::ProcessGone);
         }
         match &outcome {

@@ -549,6 +549,110 @@ fn a_registration_that_ended_cannot_be_read() {
     get(&mut b, retired).unwrap_err();
 }
 
+/// Two processes, of which each reads the other's memory as long as that takes less than `ps` picoseconds a byte; `None` where the
+/// kernel does not let them.
+fn readers(ps: u32) -> Option<[Node; 2]> {
+    let [mut a, mut b] = [0, 1].map(|me| {
+        let mut config = ShmConfig::new(Peer(me), "endpoints", SECRET);
+        config.single_copy = SingleCopy::Under(ps);
+        Node::with(config)
+    });
+    if !a.shm.caps().get {
+        return None;
+    }
+    join(&mut a, &mut b);
+    Some([a, b])
+}
+
+#[test]
+fn reads_at_once_check_what_they_are_given() {
+    let Some([mut a, mut b]) = readers(u32::MAX) else {
+        println!(
+            "SKIP reads_at_once_check_what_they_are_given: ptrace scope forbids process_vm_readv"
+        );
+        return;
+    };
+    let (source, target) = (OwnedBuffer::from(bytes(3, 100_000)), OwnedBuffer::zeroed(70_000));
+    // SAFETY: both outlive the regions; `source` is not written.
+    let (from, into) = unsafe { (source.send_region(), target.recv_region()) };
+    let key = b.shm.register_source(Peer(0), &from).unwrap();
+    a.shm.read_now(Peer(1), &key, 30_000, &into).unwrap().unwrap();
+    assert!(target.as_slice() == &source.as_slice()[30_000..]);
+    let key_of = |bytes: &[u8]| ironweave_btl::RemoteKey::new(bytes).unwrap();
+    // Beyond the end, of no sense, of somebody who is not there: nothing is done.
+    for (peer, key, offset) in [
+        (Peer(1), key, 30_001),
+        (Peer(1), key, u64::MAX),
+        (Peer(1), key_of(&[0xff; 32]), 0),
+        (Peer(1), key_of(b"short"), 0),
+        (Peer(2), key, 0),
+    ] {
+        assert!(a.shm.read_now(peer, &key, offset, &into).is_none(), "{peer} {offset}");
+    }
+    b.shm.deregister(&key);
+    let fault = a.shm.read_now(Peer(1), &key, 0, &into).unwrap().unwrap_err();
+    assert_eq!((fault.scope, fault.peer), (Scope::Operation, Some(Peer(1))));
+    // So much at once, and no more before the next `progress`.
+    let key = b.shm.register_source(Peer(0), &from).unwrap();
+    let mut times = 0;
+    while a.shm.read_now(Peer(1), &key, 0, &into).is_some() {
+        times += 1;
+        assert!(times < 100, "it reads for ever");
+    }
+    a.turn();
+    a.shm.read_now(Peer(1), &key, 0, &into).unwrap().unwrap();
+    // After others that wait.
+    let kind = RmaKind::Get(into);
+    let get = RmaDescriptor { peer: Peer(1), kind, remote: key, remote_offset: 0, token: Token(0) };
+    a.shm.rma(get).map_err(|(refused, _)| refused).unwrap();
+    let other = OwnedBuffer::zeroed(10);
+    // SAFETY: it outlives the region.
+    let into = unsafe { other.recv_region() };
+    assert!(a.shm.read_now(Peer(1), &key, 0, &into).is_none());
+}
+
+#[test]
+fn messages_whose_reads_take_too_long_are_sent_for_a_while() {
+    // No read is as quick as this.
+    let Some([mut a, mut b]) = readers(1) else {
+        println!(
+            "SKIP messages_whose_reads_take_too_long_are_sent_for_a_while: ptrace scope forbids process_vm_readv"
+        );
+        return;
+    };
+    const LEN: usize = 64 << 10;
+    let (source, target) = (OwnedBuffer::zeroed(LEN), OwnedBuffer::zeroed(LEN));
+    // SAFETY: both outlive the regions; `source` is not written.
+    let (from, into) = unsafe { (source.send_region(), target.recv_region()) };
+    let mut read = 0;
+    assert!(b.shm.is_read(Peer(0), LEN));
+    let late = loop {
+        let key = b.shm.register_source(Peer(0), &from).unwrap();
+        let Some(outcome) = a.shm.read_now(Peer(1), &key, 0, &into) else { break key };
+        outcome.unwrap();
+        b.shm.retire(&key);
+        a.turn();
+        read += 1;
+        assert!(read < 1000, "it reads for ever");
+    };
+    // That was offered before the complaint was heard; part of a message that was begun is read on.
+    let get = |offset: u64| {
+        let kind = RmaKind::Get(into.part(offset as usize..LEN));
+        RmaDescriptor { peer: Peer(1), kind, remote: late, remote_offset: offset, token: Token(0) }
+    };
+    assert_eq!(a.shm.rma(get(0)).unwrap_err().0, Refused::Unsupported);
+    a.shm.rma(get(1)).map_err(|(refused, _)| refused).unwrap();
+    until(&mut [&mut a, &mut b], "get", |n| !n[0].log.gets.is_empty());
+    a.log.gets.pop().unwrap().1.unwrap();
+    b.shm.retire(&late);
+    // Other lengths have nothing to do with it.
+    assert!(b.shm.is_read(Peer(0), 2 * LEN));
+    let sent = (0..10_000).take_while(|_| !b.shm.is_read(Peer(0), LEN)).count();
+    assert!((1..10_000).contains(&sent), "{sent}");
+    let key = b.shm.register_source(Peer(0), &from).unwrap();
+    a.shm.read_now(Peer(1), &key, 0, &into).unwrap().unwrap();
+}
+
 /// From now on the kernel refuses `process_vm_readv` to this thread, as it does in many containers. `false`: it does not
 /// let us ask for that.
 fn forbid_reading_others() -> bool {

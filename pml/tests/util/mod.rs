@@ -40,6 +40,10 @@ pub struct Profile {
     pub refuse_rma: bool,
     /// It is never lost between the living.
     pub lossless: bool,
+    /// It reads peers' memory with its own hands, and shows the next frame: shm with single copy.
+    pub hands: bool,
+    /// The shortest messages that it asks to be read.
+    pub read_from: usize,
 }
 
 impl Profile {
@@ -60,6 +64,8 @@ impl Profile {
             bandwidth_mbs: 1000,
             refuse_rma: false,
             lossless: true,
+            hands: false,
+            read_from: usize::MAX,
         }
     }
 
@@ -76,6 +82,11 @@ impl Profile {
     /// The receiver reads: single copy, verbs.
     pub fn get() -> Self {
         Profile { get: true, ..Self::lossy() }
+    }
+
+    /// The receiver reads at once: shm with single copy.
+    pub fn hands() -> Self {
+        Profile { get: true, hands: true, read_from: 8 << 10, ..Self::copied() }
     }
 
     /// The receiver has the sender write.
@@ -105,6 +116,8 @@ struct Net {
     cut: HashSet<(u16, Peer, Peer)>,
     /// What is still sent this way goes nowhere: the other end has closed.
     deaf: HashSet<(u16, Peer, Peer)>,
+    /// Messages are better sent than read.
+    unread: bool,
     /// Who connected to whom.
     hello: HashSet<(u16, Peer, Peer)>,
 }
@@ -135,6 +148,11 @@ impl Fabric {
         for (a, b) in [(a, b), (b, a)] {
             net.cut.remove(&(rail, a, b));
         }
+    }
+
+    /// From now on messages that may be read are better sent.
+    pub fn prefer_sending(&self) {
+        self.0.borrow_mut().unread = true;
     }
 
     /// Frames on their way from one process to another.
@@ -212,7 +230,7 @@ impl MemBtl {
             fragment: profile.fragment,
             put: profile.put,
             get: profile.get && (me == Peer(0) || !profile.unlike),
-            read_from: usize::MAX,
+            read_from: profile.read_from,
             ordered: true,
             lossless: profile.lossless,
             latency_ns: 100 + u32::from(rail),
@@ -390,6 +408,38 @@ impl Btl for MemBtl {
         }
         self.rma.push(descriptor);
         Ok(())
+    }
+
+    fn is_read(&mut self, _: Peer, len: usize) -> bool {
+        assert!(len >= self.profile.read_from);
+        !self.fabric.0.borrow().unread
+    }
+
+    fn read_now(
+        &mut self,
+        peer: Peer,
+        remote: &RemoteKey,
+        remote_offset: u64,
+        region: &RecvRegion,
+    ) -> Option<Result<(), Fault>> {
+        let kind = RmaKind::Get(region.part(0..region.len()));
+        let token = Token(0);
+        let get = RmaDescriptor { peer, kind, remote: *remote, remote_offset, token };
+        self.profile.hands.then(|| self.perform(&get))
+    }
+
+    fn take_next<F>(&mut self, peer: Peer, _: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        let mut net = self.fabric.0.borrow_mut();
+        let Some(queue) = net.packets.get_mut(&(self.rail, peer, self.me)) else { return false };
+        let shown = queue.front().filter(|packet| self.profile.hands && !packet.zcopy);
+        let taken = shown.is_some_and(|packet| take(&packet.header, &packet.payload));
+        if taken {
+            queue.pop_front();
+        }
+        taken
     }
 
     fn register_source(&mut self, _: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {
