@@ -15,8 +15,8 @@ pub enum SingleCopy {
     /// From 64 KiB on by single copy whenever the kernel permits it.
     Cma,
     /// From 64 KiB on by single copy where the kernel permits it, as long as it takes less than so many picoseconds a byte
-    /// (`ways.rs`): those that the ring takes, as a [`trial`](crate::trial) found.
-    Under(u32),
+    /// (`ways.rs`), for messages of 64 KiB, and of 256 KiB and more: what the ring takes, as a [`trial`](crate::trial) found.
+    Under([u32; 2]),
     /// Always by copy-in, copy-out.
     None,
 }
@@ -26,7 +26,7 @@ impl fmt::Display for SingleCopy {
         match self {
             SingleCopy::Auto => f.write_str("auto"),
             SingleCopy::Cma => f.write_str("cma"),
-            SingleCopy::Under(ps) => write!(f, "{ps}"),
+            SingleCopy::Under([short, long]) => write!(f, "{short},{long}"),
             SingleCopy::None => f.write_str("none"),
         }
     }
@@ -41,7 +41,10 @@ impl FromStr for SingleCopy {
             "auto" => SingleCopy::Auto,
             "cma" => SingleCopy::Cma,
             "none" => SingleCopy::None,
-            ps => SingleCopy::Under(ps.parse()?),
+            ps => {
+                let (short, long) = ps.split_once(',').unwrap_or((ps, ""));
+                SingleCopy::Under([short.parse()?, long.parse()?])
+            }
         })
     }
 }

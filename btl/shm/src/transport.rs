@@ -124,8 +124,8 @@ pub struct Shm {
     pub(crate) stillborn: Vec<(RmaDescriptor, Cause)>,
     /// The kernel refused to read a peer's memory.
     pub(crate) get_refused: bool,
-    /// What the ring takes, in picoseconds a byte: reads have to be faster.
-    pub(crate) ring_ps: u32,
+    /// What the ring takes, in picoseconds a byte, as [`SingleCopy::Under`] has it: reads have to be faster.
+    pub(crate) ring_ps: [u32; 2],
     /// Bytes that may be read at once before the next `progress`.
     pub(crate) read_budget: usize,
     /// What ended endpoints left.
@@ -312,13 +312,13 @@ impl Shm {
 }
 
 /// Reads of peers' memory go on while they take less than so many picoseconds a byte; `None`: there are none.
-fn single_copy_under(choice: SingleCopy) -> Option<u32> {
+fn single_copy_under(choice: SingleCopy) -> Option<[u32; 2]> {
     if choice == SingleCopy::None || !cma::is_permitted() {
         return None;
     }
     match if choice == SingleCopy::Auto { trial::chosen() } else { choice } {
         SingleCopy::Under(ps) => Some(ps),
-        SingleCopy::Cma => Some(u32::MAX),
+        SingleCopy::Cma => Some([u32::MAX; 2]),
         SingleCopy::Auto | SingleCopy::None => None,
     }
 }

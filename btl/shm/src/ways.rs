@@ -21,8 +21,6 @@ const CLASSES: usize = 8;
 const BATCH: u8 = 128;
 /// … and so many of them that took too long are worth a complaint.
 const TOO_MANY: u8 = 96;
-/// What a read costs beside the copy: a way more for the offer, and one for its end.
-const OVERHEAD_NS: u64 = 400;
 /// Messages that go through the ring after a complaint, at first and at most.
 const REST: [u16; 2] = [256, 16_384];
 /// Messages that are read without a complaint until a later one counts as the first.
@@ -53,8 +51,8 @@ impl Complaints {
 /// The reader's side: what reads of one peer's memory took.
 #[derive(Debug)]
 pub(crate) struct Judge {
-    /// What the ring takes, in picoseconds a byte.
-    ring_ps: u32,
+    /// What the ring takes, by class, in picoseconds a byte.
+    ring_ps: [u32; CLASSES],
     /// Of the batch that is under way, by class: reads, and those that took longer.
     reads: [u8; CLASSES],
     slow: [u8; CLASSES],
@@ -62,8 +60,10 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Of reads that have to be faster than a ring that takes `ring_ps` picoseconds a byte.
-    pub(crate) fn new(ring_ps: u32) -> Judge {
+    /// Of reads that have to be faster than a ring that takes so many picoseconds a byte, for the shortest messages and for long ones.
+    pub(crate) fn new([short, long]: [u32; 2]) -> Judge {
+        let mut ring_ps = [long; CLASSES];
+        (ring_ps[0], ring_ps[1]) = (short, short.midpoint(long));
         let (reads, slow) = ([0; CLASSES], [0; CLASSES]);
         Judge { ring_ps, reads, slow, complaints: Complaints::default() }
     }
@@ -71,10 +71,10 @@ impl Judge {
     /// A read of `part` bytes of a message of `len` bytes took `ns` nanoseconds. Whether that is one too many: then there is a
     /// complaint more.
     pub(crate) fn hear(&mut self, len: usize, part: usize, ns: u64) -> bool {
-        let ring_ns = part as u64 * u64::from(self.ring_ps) / 1000;
+        let ring_ns = part as u64 * u64::from(self.ring_ps[class(len)]) / 1000;
         let (reads, slow) = (&mut self.reads[class(len)], &mut self.slow[class(len)]);
         *reads += 1;
-        *slow += u8::from(ns + OVERHEAD_NS > ring_ns);
+        *slow += u8::from(ns > ring_ns);
         let complains = *slow >= TOO_MANY;
         if complains || *reads == BATCH {
             (*reads, *slow) = (0, 0);
@@ -154,13 +154,13 @@ mod tests {
 
     #[test]
     fn what_is_read_quickly_is_read() {
-        let (mut judge, mut choice) = (Judge::new(100), Choice::new());
+        let (mut judge, mut choice) = (Judge::new([100; 2]), Choice::new());
         assert_eq!(send(&mut judge, &mut choice, 10_000, 90), 10_000);
     }
 
     #[test]
     fn what_is_read_slowly_is_hardly_read() {
-        let (mut judge, mut choice) = (Judge::new(100), Choice::new());
+        let (mut judge, mut choice) = (Judge::new([100; 2]), Choice::new());
         assert_eq!(send(&mut judge, &mut choice, 96 + 256, 110), 96);
         assert_eq!(send(&mut judge, &mut choice, 96 + 1024, 110), 96);
         let read = send(&mut judge, &mut choice, 100_000, 110);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_program_that_changes_is_followed() {
-        let (mut judge, mut choice) = (Judge::new(100), Choice::new());
+        let (mut judge, mut choice) = (Judge::new([100; 2]), Choice::new());
         send(&mut judge, &mut choice, 1000, 150);
         let read = send(&mut judge, &mut choice, 10_000, 50);
         assert!(read > 8000, "{read}");
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn single_slow_reads_are_forgiven() {
-        let mut judge = Judge::new(100);
+        let mut judge = Judge::new([100; 2]);
         for i in 0..1000 {
             let ns = if i % 3 == 0 { 10_000 } else { 1_000_000 };
             assert!(!judge.hear(LEN, LEN, ns), "{i}");

@@ -554,7 +554,7 @@ fn a_registration_that_ended_cannot_be_read() {
 fn readers(ps: u32) -> Option<[Node; 2]> {
     let [mut a, mut b] = [0, 1].map(|me| {
         let mut config = ShmConfig::new(Peer(me), "endpoints", SECRET);
-        config.single_copy = SingleCopy::Under(ps);
+        config.single_copy = SingleCopy::Under([ps; 2]);
         Node::with(config)
     });
     if !a.shm.caps().get {
