@@ -14,7 +14,7 @@ use crate::segment;
 use crate::shuttle::Shuttles;
 use crate::socket::{self, Received};
 use crate::transport::{Shm, token};
-use crate::ways::{Choice, Judge};
+use crate::ways::{Choice, Experience};
 use crate::wire::{Attach, Message, Reason, Role, Transcript};
 use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
@@ -274,13 +274,7 @@ impl Shm {
             last_round: 0,
             answers: false,
         });
-        let mut incoming = Box::new(Incoming {
-            reader,
-            shuttles,
-            judge: Judge::new(self.ring_ps),
-            idle: 0,
-            hot: false,
-        });
+        let mut incoming = Box::new(Incoming { reader, shuttles, idle: 0, hot: false });
         wake_ring(&mut self.hot, peer, &mut incoming);
         self.rx[peer.index()] = Some(incoming);
         tracing::debug!(%peer, "up");
@@ -326,7 +320,7 @@ impl Shm {
         }
         let ring = segment::open(ring, geometry.total())?;
         let inbox = segment::open(inbox, INBOX_LEN)?;
-        let reader = Reader::new(ring, geometry);
+        let reader = Reader::new(ring, geometry, Experience::new(self.ring_ps));
         reader.touch();
         Ok((reader, Inbox::new(inbox)))
     }

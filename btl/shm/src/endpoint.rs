@@ -5,7 +5,7 @@ use crate::inbox::Inbox;
 use crate::ring::{Reader, Writer};
 use crate::shuttle::Shuttles;
 use crate::socket;
-use crate::ways::{Choice, Judge};
+use crate::ways::Choice;
 use crate::wire::{Nonce, Transcript};
 use ironweave_btl::{EndpointState, Fault};
 use rustix::process::Pid;
@@ -34,8 +34,6 @@ pub(crate) struct Incoming {
     pub(crate) reader: Reader,
     /// The memory that goes to and fro.
     pub(crate) shuttles: Shuttles,
-    /// What reads of its memory took.
-    pub(crate) judge: Judge,
     /// Polls in a row that found nothing.
     pub(crate) idle: u32,
     /// Whether `progress` polls it; otherwise it is parked and has a bell.

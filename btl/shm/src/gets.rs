@@ -81,7 +81,8 @@ impl Shm {
     /// of it was read already.
     fn is_late(&self, peer: Peer, key: &Key, offset: u64) -> bool {
         let incoming = self.rx.get(peer.index()).and_then(Option::as_ref);
-        let complaints = incoming.map_or(Complaints::default(), |rx| rx.judge.complaints);
+        let complaints =
+            incoming.map_or(Complaints::default(), |rx| rx.reader.experience.complaints);
         offset == 0 && complaints.about(key.len()) != key.heard
     }
 
@@ -103,10 +104,10 @@ impl Shm {
             }
             Ok(()) => {
                 if let Some(Some(incoming)) = self.rx.get_mut(peer.index())
-                    && incoming.judge.hear(of, len, took)
+                    && incoming.reader.experience.hear(of, len, took)
                 {
                     tracing::debug!(%peer, of, len, took, "single copy takes too long");
-                    incoming.reader.complain(incoming.judge.complaints);
+                    incoming.reader.complain();
                 }
             }
             Err(_) => {}

@@ -18,7 +18,7 @@ use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::shuttle::Shuttles;
 use crate::transport::max_bcopy;
 use crate::warmth::Warmth;
-use crate::ways::READ_MIN;
+use crate::ways::{Experience, READ_MIN};
 use crate::{cma, segment};
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
@@ -195,7 +195,7 @@ fn sides() -> Option<[Side; 2]> {
     let ((there, _), (back, _)) = (ring()?, ring()?);
     let side = |out: &crate::shared::Shared, into: &crate::shared::Shared| {
         let writer = Writer::new(out.clone(), geometry, Fencing::Both, Stores::Auto);
-        let reader = Reader::new(into.clone(), geometry);
+        let reader = Reader::new(into.clone(), geometry, Experience::none());
         let shuttles = Shuttles::new(writer.dock(), reader.dock());
         let inbound = Inbound { buffer: OwnedBuffer::zeroed(LONG), begun: 0, whole: 0 };
         let (warmth, counters, source) = (Warmth::new(), Counters::default(), vec![0; LONG]);

@@ -5,7 +5,8 @@
 //! generation); memory that the sender has just written comes out of its cache line by line (8 to 9 µs), and what the ring takes,
 //! 6.2 µs, lies in between. Into memory that is in no cache the ring is quicker, too (windows of 4 MiB 12 instead of 5.5 GB/s).
 //!
-//! So the reader takes the time of each of its reads. When most of a batch took longer than the ring is known to take, it complains,
+//! So the reader takes the time of each of its reads, and of long frames that come through the ring. When most reads of a batch took longer
+//! than the ring takes, it complains,
 //! in a word of the ring that the writer looks at before each long message. The writer then sends so many messages of that
 //! length through the ring before it offers one to be read again; four times as many each time, unless reads went well in between.
 //! What was offered before the writer heard the complaint is not read any more, but asked for in fragments. A batch is long because each way
@@ -13,10 +14,18 @@
 //!
 //! Both sides keep book by classes of lengths. A peer that complains falsely only makes messages to itself slower (law 9).
 
+use std::time::{Duration, Instant};
+
 /// The shortest messages that may be read, in bytes: those of the first class.
 pub(crate) const READ_MIN: usize = 64 << 10;
 /// Classes of lengths, each twice as long as the one before.
 const CLASSES: usize = 8;
+/// Frames whose times are put together: what the ring takes is known anew after so many.
+const FRAMES: u8 = 64;
+/// Of a frame that took longer than so many times what was expected, only these count.
+const OUTLIER: u64 = 2;
+/// Frames that follow each other within this time are a stream.
+const GAP: Duration = Duration::from_micros(2);
 /// Reads that are judged together, …
 const BATCH: u8 = 128;
 /// … and so many of them that took too long are worth a complaint.
@@ -48,33 +57,94 @@ impl Complaints {
     }
 }
 
-/// The reader's side: what reads of one peer's memory took.
+/// What frames of one kind take through the ring.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// In picoseconds a byte.
+    ps: u32,
+    /// Of the batch that is under way: frames, bytes, nanoseconds.
+    frames: u8,
+    bytes: u64,
+    ns: u64,
+}
+
+impl Pace {
+    const fn new(ps: u32) -> Pace {
+        Pace { ps, frames: 0, bytes: 0, ns: 0 }
+    }
+
+    fn ns(&self, bytes: usize) -> u64 {
+        bytes as u64 * u64::from(self.ps) / 1000
+    }
+
+    fn hear(&mut self, bytes: usize, ns: u64) {
+        // Whoever else had the core for a while says nothing about the ring.
+        self.ns += ns.min(OUTLIER * self.ns(bytes));
+        self.bytes += bytes as u64;
+        self.frames += 1;
+        if self.frames == FRAMES {
+            let ps = (self.ns * 1000 / self.bytes).clamp(1, u64::from(u32::MAX) - 1);
+            *self = Pace::new(ps as u32);
+        }
+    }
+}
+
+/// The reader's side: what one peer's messages take either way.
 #[derive(Debug)]
-pub(crate) struct Judge {
-    /// What the ring takes, by class, in picoseconds a byte.
-    ring_ps: [u32; CLASSES],
+pub(crate) struct Experience {
+    /// Through the ring: frames of the shortest messages that may be read, and of longer ones.
+    ring: [Pace; 2],
+    /// When the last frame was all there.
+    frame_ended: Option<Instant>,
     /// Of the batch that is under way, by class: reads, and those that took longer.
     reads: [u8; CLASSES],
     slow: [u8; CLASSES],
     pub(crate) complaints: Complaints,
 }
 
-impl Judge {
-    /// Of reads that have to be faster than a ring that takes so many picoseconds a byte, for the shortest messages and for long ones.
-    pub(crate) fn new([short, long]: [u32; 2]) -> Judge {
-        let mut ring_ps = [long; CLASSES];
-        (ring_ps[0], ring_ps[1]) = (short, short.midpoint(long));
-        let (reads, slow) = ([0; CLASSES], [0; CLASSES]);
-        Judge { ring_ps, reads, slow, complaints: Complaints::default() }
+impl Experience {
+    /// Of reads that have to be faster than a ring that takes so many picoseconds a byte, for the shortest messages and for long
+    /// ones, as far as is known. All reads are fast enough with the most, and nothing is learned.
+    pub(crate) fn new(ring: [u32; 2]) -> Experience {
+        Experience {
+            ring: ring.map(Pace::new),
+            frame_ended: None,
+            reads: [0; CLASSES],
+            slow: [0; CLASSES],
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// Nothing is ever read.
+    pub(crate) fn none() -> Experience {
+        Experience::new([0; 2])
+    }
+
+    /// When a frame of `len` bytes that has begun to come counts as begun; `None`: nothing is to be learned of it.
+    #[inline]
+    pub(crate) fn frame_begins(&self, len: usize) -> Option<Instant> {
+        if len < READ_MIN || matches!(self.ring[0].ps, 0 | u32::MAX) {
+            return None;
+        }
+        let now = Instant::now();
+        // Of a stream what passes between two frames counts, too.
+        Some(self.frame_ended.filter(|&ended| now.duration_since(ended) < GAP).unwrap_or(now))
+    }
+
+    /// Such a frame of `len` bytes is all there.
+    pub(crate) fn frame_ends(&mut self, len: usize, began: Instant) {
+        let now = Instant::now();
+        self.frame_ended = Some(now);
+        let ns = now.duration_since(began).as_nanos() as u64;
+        self.ring[class(len).min(1)].hear(len, ns);
     }
 
     /// A read of `part` bytes of a message of `len` bytes took `ns` nanoseconds. Whether that is one too many: then there is a
     /// complaint more.
     pub(crate) fn hear(&mut self, len: usize, part: usize, ns: u64) -> bool {
-        let ring_ns = part as u64 * u64::from(self.ring_ps[class(len)]) / 1000;
         let (reads, slow) = (&mut self.reads[class(len)], &mut self.slow[class(len)]);
         *reads += 1;
-        *slow += u8::from(ns > ring_ns);
+        *slow += u8::from(ns > self.ring[class(len).min(1)].ns(part));
         let complains = *slow >= TOO_MANY;
         if complains || *reads == BATCH {
             (*reads, *slow) = (0, 0);
@@ -141,12 +211,12 @@ mod tests {
 
     /// Sends `count` messages, each of which takes so many picoseconds a byte when it is read, while the ring takes 100. How many
     /// were read.
-    fn send(judge: &mut Judge, choice: &mut Choice, count: usize, ps: usize) -> usize {
+    fn send(experience: &mut Experience, choice: &mut Choice, count: usize, ps: usize) -> usize {
         let mut read = 0;
         for _ in 0..count {
-            if choice.offers(LEN, judge.complaints) {
+            if choice.offers(LEN, experience.complaints) {
                 read += 1;
-                judge.hear(LEN, LEN, (LEN * ps / 1000) as u64);
+                experience.hear(LEN, LEN, (LEN * ps / 1000) as u64);
             }
         }
         read
@@ -154,39 +224,71 @@ mod tests {
 
     #[test]
     fn what_is_read_quickly_is_read() {
-        let (mut judge, mut choice) = (Judge::new([100; 2]), Choice::new());
-        assert_eq!(send(&mut judge, &mut choice, 10_000, 90), 10_000);
+        let (mut experience, mut choice) = (Experience::new([100; 2]), Choice::new());
+        assert_eq!(send(&mut experience, &mut choice, 10_000, 90), 10_000);
     }
 
     #[test]
     fn what_is_read_slowly_is_hardly_read() {
-        let (mut judge, mut choice) = (Judge::new([100; 2]), Choice::new());
-        assert_eq!(send(&mut judge, &mut choice, 96 + 256, 110), 96);
-        assert_eq!(send(&mut judge, &mut choice, 96 + 1024, 110), 96);
-        let read = send(&mut judge, &mut choice, 100_000, 110);
+        let (mut experience, mut choice) = (Experience::new([100; 2]), Choice::new());
+        assert_eq!(send(&mut experience, &mut choice, 96 + 256, 110), 96);
+        assert_eq!(send(&mut experience, &mut choice, 96 + 1024, 110), 96);
+        let read = send(&mut experience, &mut choice, 100_000, 110);
         assert!((7 * 96..9 * 96).contains(&read), "{read}");
         // Other lengths are another matter.
-        assert!(choice.offers(4 * LEN, judge.complaints));
+        assert!(choice.offers(4 * LEN, experience.complaints));
     }
 
     #[test]
     fn a_program_that_changes_is_followed() {
-        let (mut judge, mut choice) = (Judge::new([100; 2]), Choice::new());
-        send(&mut judge, &mut choice, 1000, 150);
-        let read = send(&mut judge, &mut choice, 10_000, 50);
+        let (mut experience, mut choice) = (Experience::new([100; 2]), Choice::new());
+        send(&mut experience, &mut choice, 1000, 150);
+        let read = send(&mut experience, &mut choice, 10_000, 50);
         assert!(read > 8000, "{read}");
         // And back: as at first, because it went well for long.
-        let read = send(&mut judge, &mut choice, 2 * 128 + 256, 150);
+        let read = send(&mut experience, &mut choice, 2 * 128 + 256, 150);
         assert!((96..=256).contains(&read), "{read}");
     }
 
     #[test]
     fn single_slow_reads_are_forgiven() {
-        let mut judge = Judge::new([100; 2]);
+        let mut experience = Experience::new([100; 2]);
         for i in 0..1000 {
             let ns = if i % 3 == 0 { 10_000 } else { 1_000_000 };
-            assert!(!judge.hear(LEN, LEN, ns), "{i}");
+            assert!(!experience.hear(LEN, LEN, ns), "{i}");
         }
+    }
+
+    #[test]
+    fn what_the_ring_takes_is_learned() {
+        let (mut experience, mut choice) = (Experience::new([50; 2]), Choice::new());
+        assert_eq!(send(&mut experience, &mut choice, 96 + 1, 90), 96);
+        // It takes 120, in truth.
+        let long_ago = Instant::now() - Duration::from_secs(1);
+        experience.frame_ends(LEN, long_ago);
+        for _ in 1..2 * FRAMES {
+            experience.ring[1].hear(LEN, (LEN * 120 / 1000) as u64);
+        }
+        assert_eq!((experience.ring[1].ps, experience.ring[0].ps), (119, 50));
+        assert_eq!(send(&mut experience, &mut choice, 10_255, 90), 10_000);
+    }
+
+    #[test]
+    fn frames_in_a_row_are_timed_from_the_one_before() {
+        let mut experience = Experience::new([50; 2]);
+        assert!(experience.frame_begins(READ_MIN - 1).is_none());
+        let began = experience.frame_begins(LEN).unwrap();
+        experience.frame_ended = Some(began);
+        // Whichever it is here, it is none of the future.
+        assert!(
+            [began, Instant::now()]
+                .iter()
+                .any(|&time| experience.frame_begins(LEN).unwrap() >= time)
+        );
+        experience.frame_ended = Some(began - Duration::from_secs(1));
+        assert!(experience.frame_begins(LEN).unwrap() >= began);
+        assert!(Experience::none().frame_begins(LEN).is_none());
+        assert!(Experience::new([u32::MAX; 2]).frame_begins(LEN).is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use super::*;
 use crate::warmth::Warmth;
+use crate::ways::Experience;
 use ironweave_btl::memory::OwnedBuffer;
 use ironweave_btl::{Counters, Descriptor, Fault, Peer, RmaDescriptor, Sink};
 use loom::thread;
@@ -41,7 +42,7 @@ fn stream(ring: u64, bulk: u64, sizes: &'static [usize]) {
     let geometry = Geometry::new(ring, bulk).unwrap();
     let shared = Shared::heap(geometry.total());
     let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
-    let mut reader = Reader::new(shared, geometry);
+    let mut reader = Reader::new(shared, geometry, Experience::none());
     let mut shuttles = Shuttles::new(reader.dock(), reader.dock());
     let sender = thread::spawn(move || {
         for (i, &len) in sizes.iter().enumerate() {
@@ -82,7 +83,7 @@ fn short_cuts(ring: u64, sizes: &'static [usize]) {
     let geometry = Geometry::new(ring, 0).unwrap();
     let shared = Shared::heap(geometry.total());
     let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
-    let mut reader = Reader::new(shared, geometry);
+    let mut reader = Reader::new(shared, geometry, Experience::none());
     let header = |i: usize| [i as u64 + 1, !(i as u64)];
     let sender = thread::spawn(move || {
         let mut cuts = 0;
@@ -159,7 +160,7 @@ fn loom_shuttles_to_and_fro() {
         let [there, back] = [(); 2].map(|()| Shared::heap(geometry.total()));
         let side = |out: &Shared, into: &Shared| {
             let writer = Writer::new(out.clone(), geometry, Fencing::Both, Stores::Cached);
-            let reader = Reader::new(into.clone(), geometry);
+            let reader = Reader::new(into.clone(), geometry, Experience::none());
             let shuttles = Shuttles::new(writer.dock(), reader.dock());
             (writer, reader, shuttles)
         };
@@ -193,7 +194,7 @@ fn loom_parking() {
         let geometry = Geometry::new(128, 0).unwrap();
         let shared = Shared::heap(geometry.total());
         let mut writer = Writer::new(shared.clone(), geometry, Fencing::Both, Stores::Cached);
-        let reader = Reader::new(shared, geometry);
+        let reader = Reader::new(shared, geometry, Experience::none());
         let sender = thread::spawn(move || {
             writer.send_inline(&[1; 8], 0, |_, _| {}).unwrap();
             writer.reader_parked()

@@ -7,9 +7,10 @@ use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
 use crate::shared::{Shared, Spot};
 use crate::shuttle::{Dock, Shuttle, Shuttles};
 use crate::warmth::{Warmth, Way};
-use crate::ways::Complaints;
+use crate::ways::Experience;
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Cause, Counters, Fault, Header, Landing, Peer, Sink, Token, copy};
+use std::time::Instant;
 
 /// The reader gives bulk space back in parts of this fraction.
 const BULK_GIVE_BACK: usize = 8;
@@ -37,6 +38,8 @@ struct Partial {
     landing: Option<(RecvRegion, Token)>,
     /// How it is written there.
     way: Way,
+    /// When it began to come, where that is of interest.
+    began: Option<Instant>,
 }
 
 /// What was written in this way is all there for whoever is told now, on any core.
@@ -58,6 +61,8 @@ pub(crate) struct Reader {
     bulk_pos: u64,
     bulk_published: u64,
     partial: Option<Partial>,
+    /// What long messages take.
+    pub(crate) experience: Experience,
 }
 
 impl Reader {
@@ -65,7 +70,7 @@ impl Reader {
     ///
     /// # Panics
     /// When `shared` is smaller than the geometry.
-    pub(crate) fn new(shared: Shared, geometry: Geometry) -> Self {
+    pub(crate) fn new(shared: Shared, geometry: Geometry, experience: Experience) -> Self {
         assert!(shared.len() >= geometry.total(), "a ring in too small a segment");
         Reader {
             shared,
@@ -75,6 +80,7 @@ impl Reader {
             bulk_pos: 0,
             bulk_published: 0,
             partial: None,
+            experience,
         }
     }
 
@@ -300,7 +306,8 @@ impl Reader {
                 if let Source::Bulk(place) = source {
                     self.bulk_pos = place;
                 }
-                self.partial = Some(Partial { header, source, len, got: 0, landing, way });
+                let began = landing.as_ref().and_then(|_| self.experience.frame_begins(len));
+                self.partial = Some(Partial { header, source, len, got: 0, landing, way, began });
             }
             Kind::Wrap => {
                 self.advance(room);
@@ -409,6 +416,9 @@ impl Reader {
                 counters.frames_received.add(1);
                 counters.bytes_received.add(partial.len as u64);
                 sink.landed(from, region, token, Ok(()));
+                if let Some(began) = partial.began {
+                    self.experience.frame_ends(partial.len, began);
+                }
             }
             None => {
                 let (header, source, len) = (partial.header, partial.source, partial.len);
@@ -452,8 +462,8 @@ impl Reader {
 
     /// Tells the writer that reads of its memory take too long.
     #[cfg(not(loom))]
-    pub(crate) fn complain(&self, complaints: Complaints) {
-        self.shared.word(COMPLAINTS).store(complaints.0, Ordering::Relaxed);
+    pub(crate) fn complain(&self) {
+        self.shared.word(COMPLAINTS).store(self.experience.complaints.0, Ordering::Relaxed);
     }
 
     /// Touches the pages of indices and records first, so that they are allocated near this, the polling, side.

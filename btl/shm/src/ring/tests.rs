@@ -6,6 +6,7 @@
 use super::*;
 use crate::record::Malformed;
 use crate::warmth::Warmth;
+use crate::ways::Experience;
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
     Cause, Counters, Descriptor, Fault, Landing, Peer, RmaDescriptor, Sink, Token,
@@ -58,7 +59,7 @@ fn pair_with(ring: u64, bulk: u64, stores: Stores) -> (Writer, Reader, Shared) {
     let geometry = Geometry::new(ring, bulk).unwrap();
     let shared = Shared::heap(geometry.total());
     let writer = Writer::new(shared.clone(), geometry, Fencing::Both, stores);
-    (writer, Reader::new(shared.clone(), geometry), shared)
+    (writer, Reader::new(shared.clone(), geometry, Experience::none()), shared)
 }
 
 /// One side of two rings, one each way.
