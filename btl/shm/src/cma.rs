@@ -23,10 +23,11 @@ use std::time::Instant;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Bytes that one call of `progress` moves at most, and as many at once before the next: longer gets go on there.
-pub(crate) const BUDGET: usize = 1 << 20;
-/// Bytes copied by one system call.
-pub(crate) const CHUNK: usize = 256 << 10;
+/// Bytes that one call of `progress` moves at most, and as many at once before the next: longer gets go on there. After each that
+/// fills a core's cache nothing of the engine is left in it: with a quarter of this 4 MiB took 398 instead of 380 µs, in turns.
+pub(crate) const BUDGET: usize = 4 << 20;
+/// Bytes copied by one system call. With a quarter of this 1 MiB took 68.0 instead of 64.3 µs, in turns.
+pub(crate) const CHUNK: usize = 1 << 20;
 
 /// What [`RemoteKey`] holds for this transport.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
