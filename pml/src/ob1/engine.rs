@@ -8,7 +8,7 @@ use super::comm::Comms;
 use super::link::{unnumber, unnumber_match};
 use super::peer::{Control, Life, PEERS_MAX, PeerState, Peers, RailCaps, RailState};
 use super::persistent::Persistent;
-use super::recv::Recv;
+use super::recv::{Rdmas, Recv};
 use super::send::Send;
 use super::slots::Slots;
 use super::unexpected::{Pool, Unexpected};
@@ -107,6 +107,7 @@ pub(super) struct Engine {
     pub messages: Slots<Unexpected>,
     pub persistent: Slots<Persistent>,
     pub rmas: Slots<Rma>,
+    pub rdmas: Rdmas,
     pub pool: Pool,
     /// Bytes of messages that nothing is posted for.
     pub kept: usize,
@@ -144,6 +145,7 @@ impl Engine {
             messages: Slots::new(),
             persistent: Slots::new(),
             rmas: Slots::new(),
+            rdmas: Rdmas::default(),
             pool: Pool::new(),
             kept: 0,
             peers: Peers::new(),

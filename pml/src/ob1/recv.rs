@@ -43,6 +43,29 @@ pub(super) struct Rdma {
     pub targets: SmallVec<[Target; 4]>,
 }
 
+/// Those that no receive has now, so that a message that is read does without an allocation.
+#[derive(Default)]
+#[allow(clippy::vec_box)] // the boxes are what is lent
+pub(super) struct Rdmas(Vec<Box<Rdma>>);
+
+impl Rdmas {
+    /// As many as are kept.
+    const MOST: usize = 64;
+
+    pub fn lend(&mut self, next: u64, source: Option<RemoteKey>) -> Box<Rdma> {
+        let mut rdma = self.0.pop().unwrap_or_default();
+        (rdma.next, rdma.source, rdma.refused) = (next, source, false);
+        rdma
+    }
+
+    pub fn give_back(&mut self, rdma: Box<Rdma>) {
+        debug_assert!(rdma.targets.is_empty());
+        if self.0.len() < Self::MOST {
+            self.0.push(rdma);
+        }
+    }
+}
+
 /// A piece of the buffer that the sender may write.
 pub(super) struct Target {
     pub offset: u64,
@@ -290,6 +313,10 @@ impl Engine {
         }
         recv.state = RecvState::Complete;
         recv.bytes = recv.received as usize;
+        if let Some(rdma) = recv.rdma.take() {
+            self.rdmas.give_back(rdma);
+        }
+        let recv = &mut self.recvs[slot];
         let (peer, sender) = (recv.peer, recv.sender);
         let confirm = recv.confirm && recv.asked && recv.error.is_none();
         if recv.length > recv.want && recv.error.is_none() {

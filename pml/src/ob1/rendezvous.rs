@@ -8,7 +8,7 @@ use super::PmlError;
 use super::RailId;
 use super::engine::{Engine, RmaOwner};
 use super::ranges::Added;
-use super::recv::{Rdma, RecvState};
+use super::recv::RecvState;
 use super::wire::{self, Asked, Fin, Grant, Nack, WireStatus, kinds};
 use ironweave_btl::{Cause, Fault, Peer, RemoteKey, RmaDescriptor};
 
@@ -44,7 +44,7 @@ impl Engine {
         let (from, until) = (recv.received, recv.want);
         let writes = self.config.rdma && self.caps[usize::from(rail.0)].put;
         if from < until && writes && recv.buffer.region(from as usize..until as usize).is_some() {
-            recv.rdma = Some(Box::new(Rdma { next: from, ..Rdma::default() }));
+            recv.rdma = Some(self.rdmas.lend(from, None));
             let (peer, key) = (recv.peer, self.recvs.key(slot));
             self.peers.state(peer).reads.push_back(key);
             self.peers.wake(peer);
@@ -100,7 +100,7 @@ impl Engine {
         if !reads || recv.buffer.region(0..want as usize).is_none() {
             return self.ask_for(slot, 0, want, true);
         }
-        recv.rdma = Some(Box::new(Rdma { source: Some(source), ..Rdma::default() }));
+        recv.rdma = Some(self.rdmas.lend(0, Some(source)));
         let (peer, key) = (recv.peer, self.recvs.key(slot));
         self.peers.state(peer).reads.push_back(key);
         self.peers.wake(peer);
