@@ -500,6 +500,7 @@ impl Engine {
         loop {
             let clock = self.clock();
             match collective.poll(&mut self.core, clock) {
+                None if self.looks > 0 && collective.attend(&mut self.core, self.looks) => {}
                 None => self.step(&mut idle),
                 Some(Ok(())) => return Ok(()),
                 Some(Err(error)) => return Err(Box::new(Unfinished::Over(error))),

@@ -304,6 +304,16 @@ impl Runner {
         if self.is_waiting(pml) { Poll::Pending } else { self.advance(pml) }
     }
 
+    /// Looks for what the messages under way wait for, where they are read ([`Ob1::attend`]), within `turns` looks; whether something was
+    /// there. Whoever waits for the run calls this and [`poll`](Self::poll) in turns with the engine's progress.
+    #[inline]
+    pub fn attend<B: Btl>(&self, pml: &mut Ob1<B>, turns: u32) -> bool {
+        // One look each where there are several, for whichever comes first.
+        let turns = if self.open.len() > 1 { 0 } else { turns };
+        matches!(self.state, State::Waiting { .. })
+            && self.open.iter().any(|open| pml.attend(open.request, turns))
+    }
+
     /// Why the run cannot succeed, while messages of it are still under way. They may wait for members that wait for others in
     /// their turn: so the owner spreads the interruption now, not when all of them are over.
     #[inline]

@@ -213,6 +213,13 @@ impl Collective {
         self.explain(core, now())
     }
 
+    /// Looks for what its messages wait for, as [`Runner::attend`](ironweave_coll::Runner::attend) does.
+    #[inline]
+    pub fn attend<B: Btl>(&mut self, core: &mut Core<B>, turns: u32) -> bool {
+        let running = self.operation.as_mut().filter(|_| self.ended.is_none());
+        running.is_some_and(|operation| operation.runner().attend(&mut core.pml, turns))
+    }
+
     /// It cannot succeed any more. What it still waits for may depend on the others' knowing.
     #[cold]
     fn tell<B: Btl>(&mut self, core: &mut Core<B>, now: Nanos) {
