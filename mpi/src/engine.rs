@@ -447,6 +447,12 @@ impl Engine {
         }
     }
 
+    /// Looks for what a request waits for, where its message is read ([`Ob1::attend`]); whether something was there.
+    #[inline]
+    pub fn attend(&mut self, request: ReqId) -> bool {
+        self.looks > 0 && self.core.pml.attend(request, self.looks)
+    }
+
     #[inline(never)]
     fn wait_long(&mut self, request: ReqId) -> Result<Status> {
         let mut idle = Idle::after(&mut self.turns, self.spin, self.watchdog);
@@ -454,7 +460,7 @@ impl Engine {
             if let Some(ended) = self.poll(request) {
                 return ended;
             }
-            if self.looks > 0 && self.core.pml.attend(request, self.looks) {
+            if self.attend(request) {
                 continue;
             }
             self.step(&mut idle);

@@ -40,6 +40,8 @@ pub struct Inside {
     pub attached: Option<crate::attached::Attached>,
     /// Active requests that the engine does not move on by itself.
     pub chores: Vec<abi::MPI_Request>,
+    /// A message that was looked at in vain: what a wait attends to first.
+    pub awaited: Option<ReqId>,
 }
 
 impl Inside {
@@ -56,6 +58,11 @@ impl Inside {
     /// As [`progress`](Self::progress), in a wait.
     #[inline]
     fn step(&mut self, idle: &mut Idle) {
+        if let Some(request) = self.awaited.take()
+            && self.engine.attend(request)
+        {
+            return idle.reset();
+        }
         self.engine.step(idle);
         if !self.chores.is_empty() {
             request::attend(self);
@@ -382,6 +389,7 @@ pub fn start(multiple: bool) -> Result<()> {
         requests: request::Requests::default(),
         attached: None,
         chores: Vec::new(),
+        awaited: None,
     };
     comm::start(&inside.engine)?;
     let job = &inside.engine.job;

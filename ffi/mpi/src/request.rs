@@ -295,7 +295,10 @@ pub fn glance(inside: &mut Inside, handle: &mut MPI_Request) -> Glance {
             Glance::Over(status)
         }
         None if inside.engine.pml.is_complete(id) => Glance::Rare,
-        None => Glance::Pending,
+        None => {
+            inside.awaited = Some(id);
+            Glance::Pending
+        }
     }
 }
 
@@ -315,7 +318,10 @@ pub fn poll(inside: &mut Inside, handle: &mut MPI_Request) -> Result<Polled> {
     }
     let (request, comm) = inside.requests.get(*handle)?;
     if let Request::Message(id) = *request {
-        let Some(ended) = inside.engine.poll_message(id) else { return Ok(Polled::Pending) };
+        let Some(ended) = inside.engine.poll_message(id) else {
+            inside.awaited = Some(id);
+            return Ok(Polled::Pending);
+        };
         let mut ended = Ended::of_message(ended);
         if ended.pending {
             ended.result = ended.result.map_err(|error| error.on(comm));
