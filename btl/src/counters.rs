@@ -54,6 +54,8 @@ counters! {
     controls,
     /// Puts and gets begun.
     rma,
+    /// Pieces of peers' gets that were written by this process.
+    assisted,
     /// Operations refused for want of room.
     refused,
     /// Things tried again by the transport itself (reconnects, interrupted calls).

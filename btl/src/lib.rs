@@ -37,4 +37,4 @@ pub use endpoint::{EndpointState, Peer};
 pub use fault::{Cause, Fault, Refused, Scope};
 pub use loopback::Loopback;
 pub use sink::{Landing, Sink};
-pub use transport::{Armed, Btl, Residue, TINY_MAX, Tiny};
+pub use transport::{Armed, Btl, Read, Residue, TINY_MAX, Tiny};

@@ -42,6 +42,17 @@ pub enum Tiny {
     Unable,
 }
 
+/// The answer of [`Btl::read_now`].
+#[derive(Debug)]
+pub enum Read {
+    /// It is over: all of it is there, or it failed.
+    Over(RmaDescriptor, Result<(), Fault>),
+    /// It is under way, as if [`Btl::rma`] had taken it.
+    Begun,
+    /// Nothing was done: [`Btl::rma`] is to be asked.
+    Left(RmaDescriptor),
+}
+
 /// One opened device. See the crate's documentation for the terms.
 ///
 /// # Who calls what
@@ -125,20 +136,20 @@ pub trait Btl {
         true
     }
 
-    /// Reads into all of `region` from byte `offset` on of memory that `peer` registered, within the call: how that went, or `None` when
-    /// nothing was done, and [`rma`](Btl::rma) is to be asked. For transports that read with the processor's own hands: what is short is read
-    /// sooner than it is queued and reported. A transport need not have it, and reads a bounded amount before the next
-    /// [`progress`](Btl::progress).
+    /// Gets as [`rma`](Btl::rma) does, but within the call where that is possible. For transports that read with the processor's own hands:
+    /// what is short is read sooner than it is queued and reported. A transport need not have it, and reads a bounded amount
+    /// before the next [`progress`](Btl::progress).
     #[inline]
-    fn read_now(
-        &mut self,
-        peer: Peer,
-        remote: &RemoteKey,
-        offset: u64,
-        region: &RecvRegion,
-    ) -> Option<Result<(), Fault>> {
-        let _ = (peer, remote, offset, region);
-        None
+    fn read_now(&mut self, descriptor: RmaDescriptor) -> Read {
+        Read::Left(descriptor)
+    }
+
+    /// Does a part of what `peer` reads of our memory, where it has asked for that ([`progress`](Btl::progress) does, too): whether there was
+    /// something to do. For those who wait for the end of such a read; bounded, and a transport need not have it.
+    #[inline]
+    fn assist(&mut self, peer: Peer) -> bool {
+        let _ = peer;
+        false
     }
 
     /// Makes memory readable for the `get` of one peer; deregister it with the key.
@@ -236,7 +247,9 @@ pub trait Btl {
 
     /// Ends the endpoint to `peer` from this side: fence, then purge (each outstanding operation comes back with
     /// [`Cause::Invalidated`](crate::Cause)), then one `closed`. May finish inside the call or in later `progress`
-    /// calls, in bounded time whether or not the peer lives. On an endpoint that is `Closed` it does nothing.
+    /// calls, in bounded time whether or not the peer lives. On an endpoint that is `Closed` it does nothing. A transport whose peer writes
+    /// user memory with the processor's own hands cannot fence one that is stopped in the middle of that: there the end waits until
+    /// the peer goes on or dies, and [`exclude`](Btl::exclude) sees to it that it dies.
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S);
 
     /// `peer` was declared failed for good (law 4): as `invalidate`, and it can neither connect again nor be

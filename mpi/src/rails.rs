@@ -1,8 +1,8 @@
 //! The transports of one process as one closed type: a predictable branch instead of a virtual call.
 
 use ironweave_btl::{
-    Address, Armed, Btl, Caps, Counters, Descriptor, EndpointState, Fault, Loopback, Peer, Refused,
-    RemoteKey, Residue, RmaDescriptor, Sink, Tiny,
+    Address, Armed, Btl, Caps, Counters, Descriptor, EndpointState, Fault, Loopback, Peer, Read,
+    Refused, RemoteKey, Residue, RmaDescriptor, Sink, Tiny,
     memory::{RecvRegion, SendRegion},
 };
 use ironweave_btl_ofi::Ofi;
@@ -89,14 +89,13 @@ macro_rules! one_of {
             }
 
             #[inline]
-            fn read_now(
-                &mut self,
-                peer: Peer,
-                remote: &RemoteKey,
-                offset: u64,
-                region: &RecvRegion,
-            ) -> Option<Result<(), Fault>> {
-                match self { $($name::$variant(btl) => btl.read_now(peer, remote, offset, region),)* }
+            fn read_now(&mut self, descriptor: RmaDescriptor) -> Read {
+                match self { $($name::$variant(btl) => btl.read_now(descriptor),)* }
+            }
+
+            #[inline]
+            fn assist(&mut self, peer: Peer) -> bool {
+                match self { $($name::$variant(btl) => btl.assist(peer),)* }
             }
 
             fn register_source(&mut self, peer: Peer, region: &SendRegion) -> Result<RemoteKey, Refused> {

@@ -168,6 +168,49 @@ fn the_rail_says_what_is_better_sent() {
 }
 
 #[test]
+fn who_waits_for_the_end_of_a_read_does_its_part() {
+    for attended in [false, true] {
+        let mut world = world(Profile::shared());
+        let (from, into) = (Memory::of(pattern(LEN, 1)), Memory::zeroed(LEN));
+        let receive = world.recv(1, &into, Source::Rank(0), TagMatch::Tag(7));
+        let send = pending(world.send(0, 1, Mode::Standard, &from, 7));
+        assert!(world.engines[1].attend(receive, TURNS), "it has begun");
+        assert!(!world.engines[1].attend(receive, TURNS));
+        for _ in 0..3 {
+            world.engines[1].progress();
+        }
+        assert!(world.engines[1].test(receive).is_none());
+        assert_eq!(world.engines[1].usage().accesses, 1);
+        if attended {
+            assert!(!world.engines[0].attend(send, TURNS), "its part is no end of it");
+        } else {
+            world.engines[0].progress();
+        }
+        world.engines[1].progress();
+        is_well(&world.engines[1].test(receive).unwrap(), LEN);
+        assert_eq!(under_way(&world), [0, 1]);
+        assert!(world.engines[0].attend(send, TURNS));
+        assert_eq!(world.engines[0].test(send).unwrap().result, Ok(()));
+        assert!(into.bytes() == pattern(LEN, 1));
+        assert_eq!(world.fabric.registered(), 0);
+        assert!(world.engines.iter().all(|engine| engine.usage() == Default::default()));
+    }
+}
+
+#[test]
+fn a_read_that_has_begun_ends_with_its_sender() {
+    let mut world = world(Profile::shared());
+    let (from, into) = (Memory::of(pattern(LEN, 1)), Memory::zeroed(LEN));
+    let receive = world.recv(1, &into, Source::Rank(0), TagMatch::Tag(7));
+    let _send = pending(world.send(0, 1, Mode::Standard, &from, 7));
+    assert!(world.engines[1].attend(receive, TURNS));
+    world.fabric.kill(Peer(0));
+    world.engines[1].proc_failed(Peer(0));
+    assert_eq!(world.finish(1, receive).result, Err(PmlError::ProcFailed { rank: 0 }));
+    assert_eq!(world.engines[1].usage(), Default::default());
+}
+
+#[test]
 fn a_revoked_communicator_is_left_to_progress() {
     let mut world = world(Profile::hands());
     let (from, into) = (Memory::of(pattern(LEN, 1)), Memory::zeroed(LEN));

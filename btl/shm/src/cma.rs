@@ -8,10 +8,13 @@
 //! to the kernel, 64 KiB 5.25 instead of 5.95 µs, in turns on a Xeon of the fifth generation). An address from a key is only ever handed to the kernel, for the very process that made it:
 //! whatever a peer writes into a key, only memory of its own can come back (law 9).
 //!
+//! Long gets are shared with the peer, who writes a part of them (`process_vm_writev`) while it waits for their end: `assist.rs`.
+//!
 //! The kernel may refuse (ptrace scope, containers): then gets end with a fault of the operation, and from then
 //! on are refused as unsupported; nothing else changes.
-#![allow(unsafe_code)] // one system call that has no safe wrapper
+#![allow(unsafe_code)] // two system calls that have no safe wrapper
 
+use crate::assist::{Asker, Help, Task};
 use crate::inbox::{Inbox, REGISTRATIONS};
 use crate::primitive::Ordering;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
@@ -19,7 +22,8 @@ use ironweave_btl::{Cause, Peer, Refused, RemoteKey, RmaDescriptor, RmaKind};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -48,20 +52,40 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Registry {
     free: Vec<u16>,
-    /// By slot: the serial of the registration that has it; 0: none has.
-    taken: Vec<u32>,
+    /// By slot: the registration that has it.
+    taken: Vec<Option<Registered>>,
     serial: u32,
+    /// By peer: its registrations.
+    readers: Vec<Reader>,
+    /// The peers that have some; those that have none any more are found when the list is gone through.
+    listed: Vec<Peer>,
+}
+
+/// Memory that a peer may read.
+#[derive(Debug)]
+struct Registered {
+    serial: u32,
+    peer: Peer,
+    region: SendRegion,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Reader {
+    registrations: u16,
+    is_listed: bool,
 }
 
 impl Registry {
     pub(crate) fn new() -> Self {
         let free = (0..REGISTRATIONS as u16).rev().collect();
-        Registry { free, taken: vec![0; REGISTRATIONS], serial: 0 }
+        let taken = (0..REGISTRATIONS).map(|_| None).collect();
+        Registry { free, taken, serial: 0, readers: Vec::new(), listed: Vec::new() }
     }
 
     pub(crate) fn add(
         &mut self,
         inbox: &Inbox,
+        peer: Peer,
         region: &SendRegion,
         heard: u8,
     ) -> Result<RemoteKey, Refused> {
@@ -73,7 +97,16 @@ impl Registry {
             word.store(generation, Ordering::Release);
         }
         self.serial = self.serial.checked_add(1).unwrap_or(1);
-        self.taken[usize::from(slot)] = self.serial;
+        let registered = Registered { serial: self.serial, peer, region: region.clone() };
+        self.taken[usize::from(slot)] = Some(registered);
+        if self.readers.len() <= peer.index() {
+            self.readers.resize_with(peer.index() + 1, Reader::default);
+        }
+        let reader = &mut self.readers[peer.index()];
+        reader.registrations += 1;
+        if !std::mem::replace(&mut reader.is_listed, true) {
+            self.listed.push(peer);
+        }
         let key = Key {
             slot: slot.into(),
             heard,
@@ -90,10 +123,8 @@ impl Registry {
     fn take_back(&mut self, key: &RemoteKey) -> Option<Key> {
         let key = Key::read_from_bytes(key.as_bytes()).ok()?;
         let taken = self.taken.get_mut(usize::from(key.slot.get()))?;
-        if *taken == 0 || *taken != key.serial.get() {
-            return None;
-        }
-        *taken = 0;
+        let registered = taken.take_if(|registered| registered.serial == key.serial.get())?;
+        self.readers[registered.peer.index()].registrations -= 1;
         self.free.push(key.slot.get());
         Some(key)
     }
@@ -109,6 +140,41 @@ impl Registry {
     /// Ends a registration whose gets are all over, or were never begun.
     pub(crate) fn retire(&mut self, key: &RemoteKey) {
         let _ = self.take_back(key);
+    }
+
+    /// Whether a peer may read something, as far as is known.
+    #[inline(always)]
+    pub(crate) fn is_lending(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// The peer at `index` of those that may read something.
+    pub(crate) fn reader(&mut self, index: usize) -> Option<Peer> {
+        loop {
+            let peer = *self.listed.get(index)?;
+            let reader = &mut self.readers[peer.index()];
+            if reader.registrations > 0 {
+                return Some(peer);
+            }
+            reader.is_listed = false;
+            self.listed.swap_remove(index);
+        }
+    }
+
+    /// Whether `peer` may read something.
+    #[inline(always)]
+    pub(crate) fn lends_to(&self, peer: Peer) -> bool {
+        self.readers.get(peer.index()).is_some_and(|reader| reader.registrations > 0)
+    }
+
+    /// The bytes of our memory that `task` is about, if `peer` may read them.
+    pub(crate) fn part(&self, peer: Peer, task: &Task) -> Option<SendRegion> {
+        let registered = self.taken.get(usize::from(task.grant.slot))?.as_ref()?;
+        let from = task.grant.offset.checked_add(task.bytes.start)?;
+        let until = task.grant.offset.checked_add(task.bytes.end)?;
+        let is_it = registered.serial == task.grant.serial && registered.peer == peer;
+        (is_it && from <= until && until <= registered.region.len() as u64)
+            .then(|| registered.region.part(from as usize..until as usize))
     }
 }
 
@@ -133,42 +199,43 @@ impl Key {
         self.len.get() as usize
     }
 
-    /// Copies from `offset` on into `region`, of which `done` bytes are there, at most `budget` bytes, which are taken off.
+    /// Copies bytes `at` of `region`, which are read from `offset` on, as far as `budget` goes, which is lessened.
     fn copy(
         &self,
-        source: (Pid, &Inbox),
+        pid: Pid,
         offset: u64,
         region: &RecvRegion,
-        done: &mut usize,
+        at: &mut Range<usize>,
         budget: &mut usize,
-    ) -> Step {
-        let (pid, outbox) = source;
-        while *done < region.len() {
-            if *budget == 0 {
-                return Step::More;
-            }
-            let len = (region.len() - *done).min(CHUNK).min(*budget);
-            let from = self.base.get() + offset + *done as u64;
-            match read(pid, from, &region.part(*done..*done + len)) {
-                Ok(0) => return Step::Done(Err(Cause::Malformed("a key to memory that is not"))),
+    ) -> Result<(), Cause> {
+        while at.start < at.end && *budget > 0 {
+            let len = at.len().min(CHUNK).min(*budget);
+            let from = self.base.get() + offset + at.start as u64;
+            match read(pid, from, &region.part(at.start..at.start + len)) {
+                Ok(0) => return Err(Cause::Malformed("a key to memory that is not")),
                 Ok(got) => {
-                    *done += got;
+                    at.start += got;
                     *budget -= got.min(*budget);
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::SRCH) => return Step::Done(Err(Cause::ProcessGone)),
+                Err(Errno::SRCH) => return Err(Cause::ProcessGone),
                 Err(errno) => {
                     let errno = errno.raw_os_error();
-                    return Step::Done(Err(Cause::Os { call: "process_vm_readv", errno }));
+                    return Err(Cause::Os { call: "process_vm_readv", errno });
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether the registration was still there, after the copy.
+    fn check(&self, outbox: &Inbox) -> Result<(), Cause> {
         let word = outbox.generation(usize::from(self.slot.get()));
-        Step::Done(if word.load(Ordering::SeqCst) == self.generation.get() {
+        if word.load(Ordering::SeqCst) == self.generation.get() {
             Ok(())
         } else {
             Err(Cause::Malformed("a registration that ended"))
-        })
+        }
     }
 }
 
@@ -177,10 +244,27 @@ impl Key {
 pub(crate) struct Get {
     pub(crate) descriptor: RmaDescriptor,
     key: Key,
-    done: usize,
+    part: Part,
+    /// The bytes to be read next.
+    at: Range<usize>,
+    /// It fails for this.
+    failed: Option<Cause>,
     /// Nanoseconds of copying, the last of them here.
     took: u64,
     until: Instant,
+}
+
+/// Who copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// Not begun.
+    Fresh,
+    /// We do, alone.
+    Alone,
+    /// The peer, too.
+    Shared,
+    /// Only the peer, what is left.
+    Theirs,
 }
 
 /// How far a get came.
@@ -188,9 +272,17 @@ pub(crate) struct Get {
 pub(crate) enum Step {
     /// To be continued.
     More,
+    /// The peer is not done with its part.
+    Waits,
     /// Over.
-    Done(Result<(), Cause>),
+    Over,
 }
+
+/// Whose memory is read: the process, and the inbox that says what of it may be.
+pub(crate) type Source<'a> = (Pid, &'a Inbox);
+
+/// For so long a peer is waited for in one go: it writes a piece in that time, if it is not interrupted.
+const PATIENCE: Duration = Duration::from_micros(50);
 
 impl Get {
     /// A get of `descriptor`, checked against its key; otherwise why it cannot be.
@@ -198,8 +290,17 @@ impl Get {
         let RmaKind::Get(region) = &descriptor.kind else {
             return Err((Cause::Malformed("not a get"), descriptor));
         };
-        match Key::decode(&descriptor.remote, descriptor.remote_offset, region.len()) {
-            Ok(key) => Ok(Get { descriptor, key, done: 0, took: 0, until: Instant::now() }),
+        let len = region.len();
+        match Key::decode(&descriptor.remote, descriptor.remote_offset, len) {
+            Ok(key) => Ok(Get {
+                descriptor,
+                key,
+                part: Part::Fresh,
+                at: 0..len,
+                failed: None,
+                took: 0,
+                until: Instant::now(),
+            }),
             Err(cause) => Err((cause, descriptor)),
         }
     }
@@ -208,17 +309,117 @@ impl Get {
         &self.key
     }
 
-    /// Copies some of it, at most `budget` bytes, and takes them off.
-    fn advance(&mut self, source: (Pid, &Inbox), budget: &mut usize) -> Step {
-        let RmaKind::Get(region) = &self.descriptor.kind else {
-            unreachable!("checked when it was made");
-        };
-        let offset = self.descriptor.remote_offset;
-        let start = Instant::now();
-        let step = self.key.copy(source, offset, region, &mut self.done, budget);
+    /// Bytes of it.
+    pub(crate) fn len(&self) -> usize {
+        match &self.descriptor.kind {
+            RmaKind::Get(region) => region.len(),
+            RmaKind::Put(_) => 0,
+        }
+    }
+
+    /// Moves it on, by at most `budget` bytes, which is lessened. `source` is `None` where there is no connection any more.
+    pub(crate) fn advance(
+        &mut self,
+        source: Option<Source>,
+        asker: &mut Asker,
+        budget: &mut usize,
+    ) -> Step {
+        let start = if self.part == Part::Theirs { self.until } else { Instant::now() };
+        let step = self.go_on(source, asker, budget, start);
         self.until = Instant::now();
         self.took += nanoseconds(start, self.until);
         step
+    }
+
+    fn go_on(
+        &mut self,
+        source: Option<Source>,
+        asker: &mut Asker,
+        budget: &mut usize,
+        now: Instant,
+    ) -> Step {
+        let RmaKind::Get(region) = &self.descriptor.kind else {
+            unreachable!("checked when it was made");
+        };
+        loop {
+            match self.part {
+                Part::Fresh if source.is_some() && asker.asks(region.len()) => {
+                    let of =
+                        (self.key.slot.get(), self.key.serial.get(), self.descriptor.remote_offset);
+                    self.at = asker.ask((region.as_mut_ptr() as u64, region.len()), of);
+                    self.part = Part::Shared;
+                }
+                Part::Fresh => self.part = Part::Alone,
+                Part::Alone | Part::Shared => {
+                    let offset = self.descriptor.remote_offset;
+                    let copied = match source {
+                        Some((pid, _)) => self.key.copy(pid, offset, region, &mut self.at, budget),
+                        None => Err(Cause::Invalidated),
+                    };
+                    let well = copied.map_err(|cause| self.failed = Some(cause)).is_ok();
+                    if well && !self.at.is_empty() {
+                        return Step::More;
+                    }
+                    if self.part == Part::Alone {
+                        if let (true, Some((_, outbox))) = (well, source) {
+                            self.failed = self.key.check(outbox).err();
+                        }
+                        return Step::Over;
+                    }
+                    if !well {
+                        asker.close();
+                    }
+                    match asker.take() {
+                        Some(bytes) => self.at = bytes,
+                        None => self.part = Part::Theirs,
+                    }
+                }
+                Part::Theirs => match wait(asker, now) {
+                    Help::UnderWay => return Step::Waits,
+                    Help::Failed { from } if self.failed.is_none() => {
+                        (self.part, self.at) = (Part::Alone, from..region.len());
+                    }
+                    // All of it is there, if nothing else failed.
+                    Help::Done | Help::Failed { .. } => {
+                        (self.part, self.at) = (Part::Alone, 0..0);
+                        if self.failed.is_some() {
+                            return Step::Over;
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Nobody takes a part of it any more; whether the peer may still be writing one.
+    pub(crate) fn stop(&mut self, asker: &mut Asker) -> bool {
+        if !matches!(self.part, Part::Shared | Part::Theirs) {
+            return false;
+        }
+        asker.close();
+        asker.outcome() == Help::UnderWay
+    }
+
+    /// What it comes to, when it is over.
+    pub(crate) fn end(self) -> (RmaDescriptor, Ended) {
+        let (len, of) = (self.len(), self.key.len());
+        let outcome = self.failed.map_or(Ok(()), Err);
+        (self.descriptor, Ended { outcome, len, of, at: self.until, took: self.took })
+    }
+}
+
+/// What the peer has made of its part, when it has had some time since `from`.
+fn wait(asker: &mut Asker, from: Instant) -> Help {
+    loop {
+        for _ in 0..64 {
+            match asker.outcome() {
+                Help::UnderWay => std::hint::spin_loop(),
+                other => return other,
+            }
+        }
+        if from.elapsed() > PATIENCE {
+            return Help::UnderWay;
+        }
     }
 }
 
@@ -233,20 +434,6 @@ pub(crate) struct Ended {
     /// When, and nanoseconds of copying until then.
     pub(crate) at: Instant,
     pub(crate) took: u64,
-}
-
-/// Reads all of `region` from `offset` on of the memory that `key` names, within the call.
-pub(crate) fn read_whole(
-    source: (Pid, &Inbox),
-    key: &Key,
-    offset: u64,
-    region: &RecvRegion,
-) -> Ended {
-    let start = Instant::now();
-    let step = key.copy(source, offset, region, &mut 0, &mut region.len().max(1));
-    let Step::Done(outcome) = step else { unreachable!("the budget is the whole length") };
-    let at = Instant::now();
-    Ended { outcome, len: region.len(), of: key.len(), at, took: nanoseconds(start, at) }
 }
 
 fn nanoseconds(from: Instant, until: Instant) -> u64 {
@@ -273,32 +460,24 @@ impl Gets {
         self.queue.push_back(get);
     }
 
-    /// Moves gets on until one ends, which it takes out, or `budget` bytes are read; `source` gives process and inbox of a peer.
-    pub(crate) fn next<'a>(
-        &mut self,
-        source: impl Fn(Peer) -> Option<(Pid, &'a Inbox)>,
-        budget: &mut usize,
-    ) -> Option<(RmaDescriptor, Ended)> {
-        let get = self.queue.front_mut()?;
-        let step = match source(get.descriptor.peer) {
-            Some(source) => get.advance(source, budget),
-            None => Step::Done(Err(Cause::Invalidated)),
-        };
-        match step {
-            Step::More => None,
-            Step::Done(outcome) => self.queue.pop_front().map(|get| {
-                let Get { descriptor, key, done, took, until: at } = get;
-                (descriptor, Ended { outcome, len: done, of: key.len(), at, took })
-            }),
+    /// Moves gets on by `advance` until one ends, which it takes out, or no more can be done now. Who waits for its peer holds up nobody.
+    pub(crate) fn next(&mut self, mut advance: impl FnMut(&mut Get) -> Step) -> Option<Get> {
+        for index in 0..self.queue.len() {
+            match advance(&mut self.queue[index]) {
+                Step::More => return None,
+                Step::Waits => {}
+                Step::Over => return self.queue.remove(index),
+            }
         }
+        None
     }
 
     /// Takes out all gets from `peer`.
-    pub(crate) fn purge(&mut self, peer: Peer) -> impl Iterator<Item = RmaDescriptor> {
+    pub(crate) fn purge(&mut self, peer: Peer) -> VecDeque<Get> {
         let (gone, rest): (VecDeque<Get>, VecDeque<Get>) =
             self.queue.drain(..).partition(|get| get.descriptor.peer == peer);
         self.queue = rest;
-        gone.into_iter().map(|get| get.descriptor)
+        gone
     }
 }
 
@@ -313,6 +492,29 @@ pub(crate) fn read(pid: Pid, from: u64, region: &RecvRegion) -> Result<usize, Er
         Ok(got) => Ok(got),
         Err(_) => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
+}
+
+/// Writes `source` to memory of process `pid` at address `to`.
+pub(crate) fn write(pid: Pid, to: u64, source: &SendRegion) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < source.len() {
+        let rest = source.part(done..source.len());
+        let local = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
+        let remote = to.checked_add(done as u64).ok_or(Errno::FAULT)?;
+        let remote = libc::iovec { iov_base: remote as *mut libc::c_void, iov_len: rest.len() };
+        // SAFETY: the kernel reads at most `rest.len()` bytes of `rest`, which is valid for reads while it exists; `remote` is an
+        // address in the other process, which the kernel checks. Test: `tests/endpoints.rs`.
+        let put = unsafe { libc::process_vm_writev(pid.as_raw_pid(), &local, 1, &remote, 1, 0) };
+        match usize::try_from(put) {
+            Ok(0) => return Err(Errno::FAULT),
+            Ok(put) => done += put,
+            Err(_) => match Errno::from_io_error(&std::io::Error::last_os_error()) {
+                Some(Errno::INTR) => {}
+                errno => return Err(errno.unwrap_or(Errno::IO)),
+            },
+        }
+    }
+    Ok(())
 }
 
 /// Whether the kernel's rules let processes of one user read each other's memory, as far as can be told before

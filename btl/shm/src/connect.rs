@@ -187,7 +187,7 @@ impl Shm {
             _ if departed => Some(Reason::Departed),
             _ if endpoint.excluded => Some(Reason::Excluded),
             // Not yet noticed that the last connection is over.
-            Phase::Up(_) | Phase::Failing { .. } => Some(Reason::Busy),
+            Phase::Up(_) | Phase::Failing { .. } | Phase::Lending { .. } => Some(Reason::Busy),
             Phase::Connecting(Dial {
                 step: Step::Greeted { .. } | Step::Offered { .. }, ..
             }) if lower => Some(Reason::Busy),
@@ -265,16 +265,22 @@ impl Shm {
             writer.set_fencing(Fencing::Reader);
         }
         let shuttles = Shuttles::new(writer.dock(), reader.dock());
+        let (helper, mut asker) = (writer.helper(), reader.asker());
+        if self.crowded {
+            // Who helps may lose its core in the middle of it, and would be waited for.
+            asker.never();
+        }
         self.endpoint(peer).phase = Phase::Up(session);
         self.tx[peer.index()] = Some(Outgoing {
             writer,
             outbox,
             bell: attach.bell,
+            helper,
             choice: Choice::new(),
             last_round: 0,
             answers: false,
         });
-        let mut incoming = Box::new(Incoming { reader, shuttles, idle: 0, hot: false });
+        let mut incoming = Box::new(Incoming { reader, asker, shuttles, idle: 0, hot: false });
         wake_ring(&mut self.hot, peer, &mut incoming);
         self.rx[peer.index()] = Some(incoming);
         tracing::debug!(%peer, "up");
@@ -331,7 +337,7 @@ impl Shm {
         loop {
             let Some(endpoint) = self.endpoints.get(peer.index()) else { return reports };
             reports += match &endpoint.phase {
-                Phase::Closed => return reports,
+                Phase::Closed | Phase::Lending { .. } => return reports,
                 Phase::Connecting(dial) => {
                     let (Step::Greeted { socket, .. }
                     | Step::Offered { session: Session { socket, .. }, .. }) = &dial.step
@@ -528,6 +534,7 @@ impl Shm {
                     0
                 }
             }
+            Phase::Lending { .. } => self.take_memory_back(peer, now, sink),
             Phase::Closed | Phase::Up(_) => 0,
         }
     }

@@ -1,5 +1,6 @@
 //! How an endpoint ends: fenced first, then emptied, then everything of it is given back and the end reported, once.
 
+use crate::assist::Help;
 use crate::endpoint::{Incoming, Outgoing, Phase, Session, Step};
 use crate::record::Malformed;
 use crate::socket;
@@ -8,10 +9,13 @@ use crate::warmth::Warmth;
 use crate::wire::Message;
 use ironweave_btl::{Cause, Counters, Fault, Peer, Residue, Sink};
 use rustix::net::Shutdown;
+use rustix::process::{Signal, pidfd_send_signal};
 use std::time::{Duration, Instant};
 
 /// How long a closed socket may wait for the proof that the process behind it is gone.
 const VERDICT: Duration = Duration::from_millis(200);
+/// How long who is excluded may keep memory that it was lent: what it has to do takes a hundredth of it.
+const GRACE: Duration = Duration::from_millis(20);
 
 /// What an ended endpoint leaves to be freed: rings that nobody writes or reads any more, and a socket. The system takes 0.1 to
 /// 0.2 ms for that, for which whoever learns of a failure, and what else it has to do then, should not wait.
@@ -28,10 +32,14 @@ impl Remains {
         session: Option<Session>,
     ) -> Remains {
         if let Some(session) = &session {
-            let _ = rustix::net::shutdown(&session.socket, Shutdown::Both); // the peer may be gone
+            shut(session);
         }
         Remains { _parts: (outgoing, incoming, session) }
     }
+}
+
+fn shut(session: &Session) {
+    let _ = rustix::net::shutdown(&session.socket, Shutdown::Both); // the peer may be gone
 }
 
 impl Shm {
@@ -52,7 +60,8 @@ impl Shm {
         sink: &mut S,
     ) -> usize {
         let phase = std::mem::take(&mut self.endpoint(peer).phase);
-        if matches!(phase, Phase::Closed) {
+        if matches!(phase, Phase::Closed | Phase::Lending { .. }) {
+            self.endpoint(peer).phase = phase;
             return 0;
         }
         // Fence: without the writer nothing reaches the ring any more.
@@ -78,7 +87,7 @@ impl Shm {
                     _ => None,
                 }
             }
-            Phase::Closed => None,
+            Phase::Closed | Phase::Lending { .. } => None,
         };
         if let Some(session) = &session {
             if let Some(notice) = notice {
@@ -96,15 +105,62 @@ impl Shm {
         if let Some(incoming) = &mut unfinished {
             incoming.reader.abandon(peer, &cause, sink);
         }
-        self.remains.push(Remains::of(outgoing, unfinished, session));
-        for descriptor in self.gets.purge(peer) {
+        let gone = session.as_ref().is_none_or(|session| socket::is_gone(&session.process));
+        let mut lent = None;
+        for mut get in self.gets.purge(peer) {
             self.counters.purged.add(1);
+            let asker = unfinished.as_mut().map(|incoming| &mut incoming.asker);
+            if asker.is_some_and(|asker| get.stop(asker)) && !gone {
+                lent = Some(get.descriptor);
+                continue;
+            }
             reports += 1;
-            sink.rma_completed(descriptor, Err(Fault::operation(peer, cause.clone())));
+            sink.rma_completed(get.descriptor, Err(Fault::operation(peer, cause.clone())));
         }
         reports += self.report_stillborn(sink);
+        let (session, incoming) = match (lent, session, unfinished) {
+            (Some(descriptor), Some(session), Some(incoming)) => {
+                shut(&session);
+                self.remains.push(Remains::of(outgoing, None, None));
+                let since = Instant::now();
+                self.endpoint(peer).phase =
+                    Phase::Lending { session, incoming, descriptor, cause, since };
+                self.timed.push(peer);
+                return reports - 1;
+            }
+            (_, session, incoming) => (session, incoming),
+        };
+        self.remains.push(Remains::of(outgoing, incoming, session));
         sink.closed(peer);
         reports
+    }
+
+    /// Closes an endpoint that has ended when the peer is done with the memory that it was lent. Whoever is excluded dies for it, if it has
+    /// not come back soon: it may be stopped in the middle, and never tell.
+    pub(crate) fn take_memory_back<S: Sink>(
+        &mut self,
+        peer: Peer,
+        now: Instant,
+        sink: &mut S,
+    ) -> usize {
+        let endpoint = self.endpoint(peer);
+        let Phase::Lending { session, incoming, since, .. } = &mut endpoint.phase else { return 0 };
+        if incoming.asker.outcome() == Help::UnderWay && !socket::is_gone(&session.process) {
+            if endpoint.excluded && now.duration_since(*since) > GRACE {
+                // It ends by itself, or cannot be reached any more: the next look tells.
+                let _ = pidfd_send_signal(&session.process, Signal::KILL);
+            }
+            self.timed.push(peer);
+            return 0;
+        }
+        if let Phase::Lending { session, incoming, descriptor, cause, .. } =
+            std::mem::take(&mut endpoint.phase)
+        {
+            sink.rma_completed(descriptor, Err(Fault::operation(peer, cause)));
+            self.remains.push(Remains::of(None, Some(incoming), Some(session)));
+        }
+        sink.closed(peer);
+        2
     }
 
     /// Waits for the verdict on a peer whose socket ended without a good-bye.

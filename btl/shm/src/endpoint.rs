@@ -1,5 +1,6 @@
 //! What is kept for each peer and for each dialler that is not a peer yet.
 
+use crate::assist::{Asker, Helper};
 use crate::host::Place;
 use crate::inbox::Inbox;
 use crate::ring::{Reader, Writer};
@@ -7,7 +8,7 @@ use crate::shuttle::Shuttles;
 use crate::socket;
 use crate::ways::Choice;
 use crate::wire::{Nonce, Transcript};
-use ironweave_btl::{EndpointState, Fault};
+use ironweave_btl::{Cause, EndpointState, Fault, RmaDescriptor};
 use rustix::process::Pid;
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -20,6 +21,8 @@ pub(crate) struct Outgoing {
     /// The peer's inbox, and our bell in it.
     pub(crate) outbox: Inbox,
     pub(crate) bell: u32,
+    /// Our part of what the peer reads of our memory.
+    pub(crate) helper: Helper,
     /// Which way long messages go.
     pub(crate) choice: Choice,
     /// Before which look at what came the last frame was sent: several before one are a burst.
@@ -32,6 +35,8 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) reader: Reader,
+    /// The peer's part of what we read of its memory.
+    pub(crate) asker: Asker,
     /// The memory that goes to and fro.
     pub(crate) shuttles: Shuttles,
     /// Polls in a row that found nothing.
@@ -106,6 +111,15 @@ pub(crate) enum Phase {
         session: Session,
         until: Instant,
     },
+    /// It has ended, but for memory that the peer may be writing until it says that it is done, or is gone.
+    Lending {
+        session: Session,
+        incoming: Box<Incoming>,
+        /// What lent it, and why it ends.
+        descriptor: RmaDescriptor,
+        cause: Cause,
+        since: Instant,
+    },
 }
 
 /// One peer.
@@ -122,7 +136,7 @@ impl Endpoint {
             Phase::Closed => EndpointState::Closed,
             Phase::Connecting(_) => EndpointState::Connecting,
             Phase::Up(_) => EndpointState::Up,
-            Phase::Failing { .. } => EndpointState::Failing,
+            Phase::Failing { .. } | Phase::Lending { .. } => EndpointState::Failing,
         }
     }
 }

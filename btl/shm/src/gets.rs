@@ -1,15 +1,17 @@
-//! Gets: peers' memory read by single copy, at once or in turns. The copy itself, and what it believes, is in `cma.rs`.
+//! Gets: peers' memory read by single copy, at once or in turns; and our part of what peers read of ours. The copy itself, and what
+//! it believes, is in `cma.rs`; how the two sides share it, in `assist.rs`.
 
-use crate::cma::{self, Ended, Get, Key};
+use crate::cma::{self, Ended, Get, Key, Source, Step};
 use crate::endpoint::{Endpoint, Outgoing, Phase, Session};
-use crate::inbox::Inbox;
 use crate::transport::Shm;
 use crate::ways::Complaints;
-use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{
-    Btl, Cause, EndpointState, Fault, Peer, Refused, RemoteKey, RmaDescriptor, RmaKind, Sink,
+    Btl, Cause, EndpointState, Fault, Peer, Read, Refused, RmaDescriptor, RmaKind, Sink,
 };
-use rustix::process::Pid;
+use std::time::Instant;
+
+/// Pieces written for one peer before anything else is looked at.
+const PIECES: usize = 4;
 
 /// The other end of the connection to `peer`, while it is up.
 fn session(endpoints: &[Endpoint], peer: Peer) -> Option<&Session> {
@@ -19,12 +21,11 @@ fn session(endpoints: &[Endpoint], peer: Peer) -> Option<&Session> {
     }
 }
 
-/// Whose memory is read, and the inbox that says what of it may be.
 fn source<'a>(
     endpoints: &[Endpoint],
     tx: &'a [Option<Outgoing>],
     peer: Peer,
-) -> Option<(Pid, &'a Inbox)> {
+) -> Option<Source<'a>> {
     let outgoing = tx.get(peer.index())?.as_ref()?;
     Some((session(endpoints, peer)?.pid, &outgoing.outbox))
 }
@@ -54,27 +55,46 @@ impl Shm {
         Ok(())
     }
 
-    /// A get within the call: `None` when others wait, or so much was read already that it has to wait for `progress`.
-    pub(crate) fn get_at_once(
-        &mut self,
-        peer: Peer,
-        remote: &RemoteKey,
-        offset: u64,
-        region: &RecvRegion,
-    ) -> Option<Result<(), Fault>> {
+    /// A get within the call: nothing is done when others wait, or so much was read already that it has to wait for `progress`.
+    pub(crate) fn get_at_once(&mut self, descriptor: RmaDescriptor) -> Read {
+        let RmaKind::Get(region) = &descriptor.kind else { return Read::Left(descriptor) };
         let len = region.len();
-        if !self.caps.get || self.get_refused || !self.gets.is_empty() || len > cma::CHUNK {
-            return None;
+        if !self.caps.get
+            || self.get_refused
+            || !self.gets.is_empty()
+            || len > cma::CHUNK.min(self.read_budget)
+        {
+            return Read::Left(descriptor);
         }
-        let key = Key::decode(remote, offset, len).ok()?;
-        if self.is_late(peer, &key, offset) {
-            return None;
+        let mut get = match Get::new(descriptor) {
+            Ok(get) => get,
+            Err((_, descriptor)) => return Read::Left(descriptor),
+        };
+        let peer = get.descriptor.peer;
+        if self.is_late(peer, get.key(), get.descriptor.remote_offset) {
+            return Read::Left(get.descriptor);
         }
-        let source = source(&self.endpoints, &self.tx, peer)?;
-        self.read_budget = self.read_budget.checked_sub(len)?;
+        let Shm { endpoints, tx, rx, .. } = self;
+        let (Some(source), Some(Some(incoming))) =
+            (source(endpoints, tx, peer), rx.get_mut(peer.index()))
+        else {
+            return Read::Left(get.descriptor);
+        };
+        self.read_budget -= len;
+        // It may have to read again what the peer could not write.
+        let step = get.advance(Some(source), &mut incoming.asker, &mut (2 * len.max(1)));
         self.counters.rma.add(1);
-        let ended = cma::read_whole(source, &key, offset, region);
-        Some(self.believe(peer, ended))
+        match step {
+            Step::Over => {
+                let (descriptor, ended) = get.end();
+                let outcome = self.believe(peer, ended);
+                Read::Over(descriptor, outcome)
+            }
+            Step::More | Step::Waits => {
+                self.gets.push(get);
+                Read::Begun
+            }
+        }
     }
 
     /// Whether this process has complained since its peer offered what is to be read: then fragments of it are quicker, unless some
@@ -121,13 +141,57 @@ impl Shm {
         let mut reports = self.report_stillborn(sink);
         let mut budget = cma::BUDGET;
         loop {
-            let Shm { gets, endpoints, tx, .. } = self;
-            let ended = gets.next(|peer| source(endpoints, tx, peer), &mut budget);
-            let Some((descriptor, ended)) = ended else { return reports };
+            let Shm { gets, endpoints, tx, rx, .. } = self;
+            let ended = gets.next(|get| {
+                let peer = get.descriptor.peer;
+                match rx.get_mut(peer.index()) {
+                    Some(Some(incoming)) => {
+                        get.advance(source(endpoints, tx, peer), &mut incoming.asker, &mut budget)
+                    }
+                    // It was to be purged with the endpoint.
+                    _ => Step::Waits,
+                }
+            });
+            let Some(get) = ended else { return reports };
+            let (descriptor, ended) = get.end();
             let outcome = self.believe(descriptor.peer, ended);
             reports += 1;
             sink.rma_completed(descriptor, outcome);
         }
+    }
+
+    /// Does our part of what peers read of our memory. How many of them there was something to do for.
+    #[cold]
+    pub(crate) fn assist_all(&mut self) -> usize {
+        let (mut index, mut assisted) = (0, 0);
+        while let Some(peer) = self.registry.reader(index) {
+            assisted += usize::from(self.assist_one(peer));
+            index += 1;
+        }
+        assisted
+    }
+
+    /// Does our part of what `peer` reads of our memory; whether there was something to do.
+    pub(crate) fn assist_one(&mut self, peer: Peer) -> bool {
+        let Shm { endpoints, tx, registry, .. } = self;
+        let Some(Some(outgoing)) = tx.get_mut(peer.index()) else { return false };
+        let mut assisted = false;
+        for _ in 0..PIECES {
+            let Some(task) = outgoing.helper.take() else { break };
+            assisted = true;
+            // Nobody else has the identifier as long as the process lives, or was seen to a moment ago.
+            let session = session(endpoints, peer).filter(|it| it.is_the_same(Instant::now()));
+            let written = match (session, registry.part(peer, &task)) {
+                (Some(session), Some(part)) => {
+                    cma::write(session.pid, task.grant.target + task.bytes.start, &part)
+                        .map_err(|errno| tracing::debug!(%peer, %errno, "cannot write for a peer"))
+                }
+                _ => Err(()),
+            };
+            self.counters.assisted.add(u64::from(written.is_ok()));
+            outgoing.helper.finish(&task, written.is_ok());
+        }
+        assisted
     }
 
     /// Gives back gets that could not begin.

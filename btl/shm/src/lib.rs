@@ -15,6 +15,7 @@
 // Loom runs the ring and the inbox only: the rest makes system calls.
 #![cfg_attr(loom, allow(dead_code))]
 
+mod assist;
 #[cfg(not(loom))]
 mod cma;
 mod config;

@@ -2,10 +2,10 @@
 //! in `ring/reader.rs`.
 //!
 //! ```text
-//!  0     PARKED, COMPLAINTS  4096  CONSUMED            8192               8192 + ring          … + bulk    … + shuttles
-//!  ┌─────┬─────────────────────┬─────┬───────────────────┬──────────────────┬────────────────────┬────────────┐
-//!  │ ··· │ reader sleeps here  │ ··· │ reader's indices  │ records          │ bulk area          │ shuttles   │
-//!  └─────┴─────────────────────┴─────┴───────────────────┴──────────────────┴────────────────────┴────────────┘
+//!  0     PARKED, COMPLAINTS  4096  CONSUMED            8192              12288         … + ring      … + bulk     … + shuttles
+//!  ┌─────┬─────────────────────┬─────┬───────────────────┬─────────────────┬─────────────┬─────────────┬────────────┐
+//!  │ ··· │ reader sleeps here  │ ··· │ reader's indices  │ shared reads    │ records     │ bulk area   │ shuttles   │
+//!  └─────┴─────────────────────┴─────┴───────────────────┴─────────────────┴─────────────┴─────────────┴────────────┘
 //! ```
 //! Small frames lie in the ring as one record with header and payload (`record.rs`). Larger payloads go to the
 //! bulk area, contiguous, in the same order, or to a shuttle, if one is held (`shuttle.rs`); a long one is published
@@ -31,6 +31,8 @@ mod tests;
 
 pub(crate) use reader::Reader;
 
+#[cfg(not(loom))]
+use crate::assist::{self, Helper};
 use crate::config::Stores;
 use crate::distance::Distance;
 use crate::primitive::{Ordering, compiler_fence, fence};
@@ -52,8 +54,10 @@ const COMPLAINTS: usize = if cfg!(loom) { PARKED + 8 } else { 3 * APART };
 const CONSUMED: usize = if cfg!(loom) { APART } else { 4096 + APART };
 /// The same of the bulk area.
 const CONSUMED_BULK: usize = CONSUMED + 8;
+/// What the two ends share of long reads (`assist.rs`), in a page of its own for the same reason.
+const ASSIST: usize = if cfg!(loom) { 3 * APART } else { 8192 };
 /// Where the records are.
-const RING: usize = if cfg!(loom) { 3 * APART } else { 8192 };
+const RING: usize = if cfg!(loom) { ASSIST } else { 8192 + 4096 };
 /// Payloads in the bulk area start at multiples of this.
 const BULK_ALIGN: usize = 64;
 /// Longer payloads start at multiples of this.
@@ -67,6 +71,9 @@ const SHUTTLE_MAX: usize = 128 << 10;
 
 /// Bytes packed at once before they are streamed: they stay in the first-level cache.
 const SCRATCH: usize = 2048;
+
+#[cfg(not(loom))]
+const _: () = assert!(ASSIST + assist::LEN <= RING);
 
 /// The sizes of a ring; checked once, then relied upon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,6 +236,12 @@ impl Writer {
     /// Where the shuttles of this segment are.
     pub(crate) fn dock(&self) -> Dock {
         self.geometry.dock(&self.shared)
+    }
+
+    /// Our end of the reads of our memory that the reader shares with us.
+    #[cfg(not(loom))]
+    pub(crate) fn helper(&self) -> Helper {
+        Helper::new(self.shared.clone(), ASSIST)
     }
 
     /// Maps the page of the reader's indices, once the reader has it. Otherwise the first measurement of the distance, which counts until

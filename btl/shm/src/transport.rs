@@ -19,7 +19,7 @@ use ironweave_btl::copy::{pack, strings_are_quick};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
-    HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Tiny,
+    HEADER_MAX, Peer, Read, Refused, RemoteKey, Residue, RmaDescriptor, Sink, Tiny,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -99,7 +99,7 @@ pub struct Shm {
     pub(crate) geometry: Geometry,
     pub(crate) stores: Stores,
     /// There are more processes than cores.
-    crowded: bool,
+    pub(crate) crowded: bool,
     /// The clock is looked at when these bits of `calls` are 0.
     clock_mask: u32,
     pub(crate) place: Place,
@@ -118,7 +118,7 @@ pub struct Shm {
     /// Endpoints in mid-handshake: sockets are looked at often.
     pub(crate) dialling: Vec<Peer>,
     pub(crate) departed: bool,
-    registry: Registry,
+    pub(crate) registry: Registry,
     pub(crate) gets: Gets,
     /// Gets that failed before they began, to be reported.
     pub(crate) stillborn: Vec<(RmaDescriptor, Cause)>,
@@ -357,8 +357,10 @@ impl Btl for Shm {
         if self.departed {
             return Err(Fault::rail(peer, Cause::Finalized));
         }
-        if matches!(self.endpoint(peer).phase, Phase::Closed) {
-            self.dial(peer, place);
+        match self.endpoint(peer).phase {
+            Phase::Closed => self.dial(peer, place),
+            Phase::Lending { .. } => return Err(unreachable()),
+            _ => {}
         }
         Ok(())
     }
@@ -459,14 +461,13 @@ impl Btl for Shm {
     }
 
     #[inline]
-    fn read_now(
-        &mut self,
-        peer: Peer,
-        remote: &RemoteKey,
-        offset: u64,
-        region: &RecvRegion,
-    ) -> Option<Result<(), Fault>> {
-        self.get_at_once(peer, remote, offset, region)
+    fn read_now(&mut self, descriptor: RmaDescriptor) -> Read {
+        self.get_at_once(descriptor)
+    }
+
+    #[inline]
+    fn assist(&mut self, peer: Peer) -> bool {
+        self.registry.lends_to(peer) && self.assist_one(peer)
     }
 
     fn is_read(&mut self, peer: Peer, len: usize) -> bool {
@@ -480,7 +481,7 @@ impl Btl for Shm {
         }
         let outgoing = self.tx.get(peer.index()).and_then(Option::as_ref);
         let heard = outgoing.map_or(0, |outgoing| outgoing.choice.heard(region.len()));
-        self.registry.add(&self.inbox, region, heard)
+        self.registry.add(&self.inbox, peer, region, heard)
     }
 
     fn deregister(&mut self, key: &RemoteKey) {
@@ -558,6 +559,9 @@ impl Btl for Shm {
                 self.hot.retain(|&hot| hot != peer.0);
                 self.break_off(peer, Fault::rail(peer, Cause::Malformed(what)));
             }
+        }
+        if self.registry.is_lending() {
+            reports += self.assist_all();
         }
         if !self.gets.is_empty() || !self.stillborn.is_empty() {
             reports += self.progress_gets(sink);

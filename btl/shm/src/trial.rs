@@ -1,8 +1,8 @@
 //! The trial: whether long messages may go faster by single copy than through the ring, between two cores, by sending some.
 //!
 //! Two threads, each bound to a core, send messages to and fro: through rings, as processes do, where one side copies in while
-//! the other copies out; and by the kernel's single copy, out of memory that nobody has written since it was last read, which is where that
-//! is quickest. Nothing less tells: a plain copy within one process, whose buffers lie in one core's cache, was as fast as the kernel's
+//! the other copies out; and by the kernel's single copy, which both sides carry out (`assist.rs`), out of memory that nobody has written
+//! since it was last read, which is where that is quickest. Nothing less tells: a plain copy within one process, whose buffers lie in one core's cache, was as fast as the kernel's
 //! single copy where messages of 1 MiB between two cores took twice as long through the ring.
 //!
 //! Where single copy loses even so, there is none. Otherwise what the ring takes is what each read is held against (`ways.rs`).
@@ -11,6 +11,7 @@
 //! own memory, which it never refuses for the rules that it has about others' (`cma.rs` has more on those).
 #![allow(unsafe_code)] // regions of buffers that both threads own
 
+use crate::assist::{Asker, Help, Helper};
 use crate::config::{ShmConfig, SingleCopy, Stores};
 use crate::pieces;
 use crate::primitive::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use crate::transport::max_bcopy;
 use crate::warmth::Warmth;
 use crate::ways::{Experience, READ_MIN};
 use crate::{cma, segment};
-use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion, SendRegion};
 use ironweave_btl::{
     Counters, Descriptor, Fault, HEADER_MAX, Landing, Peer, RmaDescriptor, Sink, Token,
 };
@@ -172,6 +173,8 @@ fn wait<T>(until: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
 struct Side {
     writer: Writer,
     reader: Reader,
+    asker: Asker,
+    helper: Helper,
     shuttles: Shuttles,
     warmth: Warmth,
     counters: Counters,
@@ -196,10 +199,11 @@ fn sides() -> Option<[Side; 2]> {
     let side = |out: &crate::shared::Shared, into: &crate::shared::Shared| {
         let writer = Writer::new(out.clone(), geometry, Fencing::Both, Stores::Auto);
         let reader = Reader::new(into.clone(), geometry, Experience::none());
+        let (asker, helper) = (reader.asker(), writer.helper());
         let shuttles = Shuttles::new(writer.dock(), reader.dock());
         let inbound = Inbound { buffer: OwnedBuffer::zeroed(LONG), begun: 0, whole: 0 };
         let (warmth, counters, source) = (Warmth::new(), Counters::default(), vec![0; LONG]);
-        Side { writer, reader, shuttles, warmth, counters, source, inbound }
+        Side { writer, reader, asker, helper, shuttles, warmth, counters, source, inbound }
     };
     Some([side(&there, &back), side(&back, &there)])
 }
@@ -230,19 +234,35 @@ impl Side {
         })
     }
 
-    /// Reads `len` bytes of the other side at address `from`; `None` when the kernel refuses.
-    fn read(&mut self, from: u64, len: usize) -> Option<()> {
+    /// Reads `len` bytes of the other side at address `from`, which writes a part of them; `None` when the kernel refuses.
+    fn read(&mut self, from: u64, len: usize, until: Instant) -> Option<()> {
         // SAFETY: the buffer is not touched otherwise while the region exists.
         let region = unsafe { self.inbound.buffer.recv_region() };
-        let mut done = 0;
-        while done < len {
-            let part = region.part(done..len.min(done + cma::CHUNK));
-            match cma::read(rustix::process::getpid(), from + done as u64, &part) {
-                Ok(0) | Err(_) => return None,
-                Ok(got) => done += got,
+        let mut mine = Some(self.asker.ask((region.as_mut_ptr() as u64, len), (0, 0, 0)));
+        while let Some(mut at) = mine {
+            while at.start < at.end {
+                let from = from + at.start as u64;
+                match cma::read(rustix::process::getpid(), from, &region.part(at.clone())) {
+                    Ok(0) | Err(_) => return None,
+                    Ok(got) => at.start += got,
+                }
             }
+            mine = self.asker.take();
         }
-        Some(())
+        let helped = wait(until, || Some(self.asker.outcome()).filter(|&it| it != Help::UnderWay))?;
+        (helped == Help::Done).then_some(())
+    }
+
+    /// Writes a part of what the other side reads of the source, if it asks for that.
+    fn assist(&mut self) {
+        if let Some(task) = self.helper.take() {
+            // SAFETY: nobody writes the source.
+            let source = unsafe { SendRegion::new(self.source.as_ptr(), self.source.len()) };
+            let part = source.part(task.bytes.start as usize..task.bytes.end as usize);
+            let to = task.grant.target + task.bytes.start;
+            let written = cma::write(rustix::process::getpid(), to, &part);
+            self.helper.finish(&task, written.is_ok());
+        }
     }
 
     /// Answers each message with another one of that length, the same way, until it is over.
@@ -250,6 +270,7 @@ impl Side {
         let mut last = 0;
         loop {
             let order = wait(until, || {
+                self.assist();
                 Some(desk.order.load(Ordering::Acquire)).filter(|&order| order != last)
             })?;
             if order == OVER {
@@ -265,7 +286,7 @@ impl Side {
                 }
                 Way::Kernel => {
                     let from = wait(until, || take(&desk.offers[0]))?;
-                    self.read(from, len)?;
+                    self.read(from, len, until)?;
                     desk.offers[1].store(self.source.as_ptr() as u64, Ordering::Release);
                 }
             }
@@ -359,8 +380,11 @@ impl Judge<'_> {
             }
             Way::Kernel => {
                 desk.offers[0].store(side.source.as_ptr() as u64, Ordering::Release);
-                let from = wait(*until, || take(&desk.offers[1]))?;
-                side.read(from, len)?;
+                let from = wait(*until, || {
+                    side.assist();
+                    take(&desk.offers[1])
+                })?;
+                side.read(from, len, *until)?;
             }
         }
         Some(start.elapsed())

@@ -1,4 +1,4 @@
-//! Messages on the socket between two processes: the handshake, then a few notices. Version 2 (segments have shuttles).
+//! Messages on the socket between two processes: the handshake, then a few notices. Version 3 (segments have words for shared reads).
 //!
 //! ```text
 //!  dialler                                   listener
@@ -22,7 +22,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of each message: name and version.
-const MAGIC: [u8; 4] = *b"IWs\x02";
+const MAGIC: [u8; 4] = *b"IWs\x03";
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_MAX: usize = 96;
 /// The highest peer index that is taken: it becomes an index into tables.

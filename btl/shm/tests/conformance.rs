@@ -18,11 +18,11 @@ fn inject(site: &Site, address: &Address, round: u64) -> Injected {
         Some(socket)
     };
     let Some(socket) = connect() else { return Injected::Done };
-    let mut hello = b"IWs\x01\x01\0\0\0".to_vec();
+    let mut hello = b"IWs\x03\x01\0\0\0".to_vec();
     hello.extend(Peer(site.me.0 ^ 1).0.to_le_bytes());
     hello.extend(0_u32.to_le_bytes());
     hello.extend([round as u8; 32]);
-    let mut offer = b"IWs\x01\x03\0\0\0".to_vec();
+    let mut offer = b"IWs\x03\x03\0\0\0".to_vec();
     offer.extend([0x55; 32]);
     offer.extend([0; 24]);
     let noise: Vec<u8> = (0..round * 37 % 500).map(|i| (i * round) as u8).collect();
@@ -100,6 +100,32 @@ mod rare_choices {
     }
 
     ironweave_btl_conformance::suite!(Rare);
+}
+
+/// Single copy, by both sides.
+mod single_copy {
+    use super::*;
+
+    struct Single;
+
+    impl Harness for Single {
+        type Btl = Shm;
+        type World = ();
+        const PLACE: Place = Place::Processes;
+
+        fn world(_: &Site) {}
+
+        fn open((): &(), site: &Site) -> Result<Shm, String> {
+            let config = ShmConfig { single_copy: SingleCopy::Cma, ..config(site) };
+            Shm::open(config).map_err(|error| error.to_string())
+        }
+
+        fn inject(site: &Site, address: &Address, round: u64) -> Injected {
+            inject(site, address, round)
+        }
+    }
+
+    ironweave_btl_conformance::suite!(Single);
 }
 
 /// Every process tries by itself which way is faster where its launcher did not, and two may find differently.

@@ -7,14 +7,18 @@
 //! answer. Whatever else is there, or is out of the ordinary, is left to [`progress`](Ob1::progress), or goes the general way from here.
 
 use super::convertor::Buffer;
+use super::engine::{Rma, RmaOwner};
 use super::recv::RecvState;
 use super::request::Kind;
 use super::send::SendState;
 use super::slots::Key;
 use super::wire::{Announce, Envelope, Fin, Match, WireStatus, kinds};
 use super::{Ob1, ReqId, Source, TagMatch, UNCHECKED};
-use ironweave_btl::{Btl, Peer, RemoteKey};
+use ironweave_btl::{Btl, Peer, Read, RemoteKey, RmaDescriptor, RmaKind, Token};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Looks for a frame between two for what the receiver shares of its read.
+const LOOKS: u32 = 4;
 
 impl<B: Btl> Ob1<B> {
     /// Looks for the frame that moves `request` on, within `turns` looks; whether there was one. Only for requests of messages that
@@ -40,8 +44,15 @@ impl<B: Btl> Ob1<B> {
         let (peer, done) = (send.peer, WireStatus::Done);
         let fin = Fin::to_sender(key.to_wire(), done);
         let btl = &mut self.rails[usize::from(rail.0)];
-        if !btl.take_next(peer, turns, |header, _| header == fin.as_bytes()) {
-            return false;
+        let mut left = turns;
+        while !btl.take_next(peer, left.min(LOOKS), |header, _| header == fin.as_bytes()) {
+            // What the receiver asks us to do of its read comes first.
+            if !btl.assist(peer) {
+                left = left.saturating_sub(LOOKS);
+                if left == 0 {
+                    return false;
+                }
+            }
         }
         self.engine.on_read_done(peer, key.to_wire(), done);
         self.deregister();
@@ -90,8 +101,8 @@ impl<B: Btl> Ob1<B> {
         true
     }
 
-    /// Reads the message offered into the buffer of the receive, ends that, and tells the sender; whether all of that was possible
-    /// at once. If not, nothing was done.
+    /// Reads the message offered into the buffer of the receive, ends that, and tells the sender; or begins to, if the sender takes a
+    /// part of it and is not through. Whether that was possible; if not, nothing was done.
     fn read_offered(
         &mut self,
         key: Key,
@@ -111,11 +122,30 @@ impl<B: Btl> Ob1<B> {
         let Some(region) = recv.buffer.region(0..length as usize) else { return false };
         let there = engine.comms.at(recv.comm.slot);
         let member = &mut there.members[source as usize];
-        let btl = &mut self.rails[usize::from(member.heard.0)];
-        let Some(Ok(())) = btl.read_now(peer, source_key, 0, &region) else { return false };
+        let rail = member.heard;
+        let btl = &mut self.rails[usize::from(rail.0)];
+        let rma = engine.rmas.insert(Rma { owner: RmaOwner::Recv(key), offset: 0, length });
+        let (kind, token) = (RmaKind::Get(region), Token(rma.to_wire()));
+        let get = RmaDescriptor { peer, kind, remote: *source_key, remote_offset: 0, token };
+        let read = btl.read_now(get);
+        if !matches!(read, Read::Begun) {
+            engine.rmas.remove(rma.slot, Rma::vacant());
+        }
+        if !matches!(read, Read::Begun | Read::Over(_, Ok(()))) {
+            return false;
+        }
         member.expected = member.expected.wrapping_add(1);
         there.unpost(&mut engine.recvs, key.slot);
-        engine.recvs[key.slot].read_whole(source, tag, region.len());
+        let recv = &mut engine.recvs[key.slot];
+        if let Read::Begun = read {
+            recv.matched(peer, source, tag, length);
+            (recv.sender, recv.rail) = (sender, rail);
+            recv.pieces.clear();
+            recv.rdma = Some(engine.rdmas.lend(length, Some(*source_key)));
+            (recv.claimed, recv.held) = (length, 1);
+            return true;
+        }
+        recv.read_whole(source, tag, length as usize);
         let fin = Fin::to_sender(sender, WireStatus::Done);
         if btl.send_short(peer, fin.as_bytes(), &[]).is_err() {
             engine.control(peer, &fin, None);

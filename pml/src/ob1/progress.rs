@@ -11,7 +11,7 @@ use super::unexpected::Held;
 use super::wire::{self, Announce, Asked, Fin, Frag, Grant, Match, WireStatus, kinds};
 use super::{Mode, Ob1, PmlError, RailId};
 use ironweave_btl::copy::pack;
-use ironweave_btl::{Btl, Descriptor, Header, Peer, Refused, RmaDescriptor, RmaKind, Token};
+use ironweave_btl::{Btl, Descriptor, Header, Peer, Read, Refused, RmaDescriptor, RmaKind, Token};
 use zerocopy::IntoBytes;
 
 /// Longest frame of a message that is packed, when more than one are needed, in bytes: the receiver unpacks one while the sender
@@ -372,20 +372,26 @@ impl<B: Btl> Ob1<B> {
             let region = recv.buffer.region(range);
             let Some(region) = region else { return engine.no_memory(key, offset) };
             if let Some(remote) = rdma.source {
-                if let Some(outcome) = btl.read_now(peer, &remote, offset, &region) {
-                    rdma.next += length;
-                    recv.claimed += length;
-                    match outcome {
-                        Ok(()) => recv.received += length,
-                        Err(_) => rdma.refused = true,
-                    }
-                    engine.after_read(key.slot);
-                    return Attempt::Done;
-                }
                 let owner = RmaOwner::Recv(key);
                 let token = Token(engine.rmas.insert(Rma { owner, offset, length }).to_wire());
                 let kind = RmaKind::Get(region);
-                match btl.rma(RmaDescriptor { peer, kind, remote, remote_offset: offset, token }) {
+                let get = RmaDescriptor { peer, kind, remote, remote_offset: offset, token };
+                let begun = match btl.read_now(get) {
+                    Read::Over(_, outcome) => {
+                        engine.rmas.remove(wire::key(token.0).slot, Rma::vacant());
+                        rdma.next += length;
+                        recv.claimed += length;
+                        match outcome {
+                            Ok(()) => recv.received += length,
+                            Err(_) => rdma.refused = true,
+                        }
+                        engine.after_read(key.slot);
+                        return Attempt::Done;
+                    }
+                    Read::Begun => Ok(()),
+                    Read::Left(get) => btl.rma(get),
+                };
+                match begun {
                     Ok(()) => {
                         rdma.next += length;
                         recv.claimed += length;

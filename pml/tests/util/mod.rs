@@ -8,7 +8,7 @@
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault, Landing,
-    Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Token,
+    Peer, Read, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Token,
 };
 use ironweave_pml::ob1::{
     Buffer, CommId, CommSpec, Completion, Config, Mode, Ob1, Payload, PmlError, ReqId, Source,
@@ -42,6 +42,8 @@ pub struct Profile {
     pub lossless: bool,
     /// It reads peers' memory with its own hands, and shows the next frame: shm with single copy.
     pub hands: bool,
+    /// Reads end when their owner has done its part.
+    pub shared: bool,
     /// The shortest messages that it asks to be read.
     pub read_from: usize,
 }
@@ -65,6 +67,7 @@ impl Profile {
             refuse_rma: false,
             lossless: true,
             hands: false,
+            shared: false,
             read_from: usize::MAX,
         }
     }
@@ -87,6 +90,11 @@ impl Profile {
     /// The receiver reads at once: shm with single copy.
     pub fn hands() -> Self {
         Profile { get: true, hands: true, read_from: 8 << 10, ..Self::copied() }
+    }
+
+    /// The receiver reads a part, and the sender writes the other.
+    pub fn shared() -> Self {
+        Profile { shared: true, ..Self::hands() }
     }
 
     /// The receiver has the sender write.
@@ -120,6 +128,8 @@ struct Net {
     unread: bool,
     /// Who connected to whom.
     hello: HashSet<(u16, Peer, Peer)>,
+    /// Whose memory is read by whom, and has not done its part.
+    asked: HashSet<(Peer, Peer)>,
 }
 
 /// The fabric.
@@ -415,17 +425,21 @@ impl Btl for MemBtl {
         !self.fabric.0.borrow().unread
     }
 
-    fn read_now(
-        &mut self,
-        peer: Peer,
-        remote: &RemoteKey,
-        remote_offset: u64,
-        region: &RecvRegion,
-    ) -> Option<Result<(), Fault>> {
-        let kind = RmaKind::Get(region.part(0..region.len()));
-        let token = Token(0);
-        let get = RmaDescriptor { peer, kind, remote: *remote, remote_offset, token };
-        self.profile.hands.then(|| self.perform(&get))
+    fn read_now(&mut self, get: RmaDescriptor) -> Read {
+        if !self.profile.hands {
+            return Read::Left(get);
+        }
+        if self.profile.shared {
+            self.fabric.0.borrow_mut().asked.insert((get.peer, self.me));
+            self.rma.push(get);
+            return Read::Begun;
+        }
+        let outcome = self.perform(&get);
+        Read::Over(get, outcome)
+    }
+
+    fn assist(&mut self, peer: Peer) -> bool {
+        self.fabric.0.borrow_mut().asked.remove(&(self.me, peer))
     }
 
     fn take_next<F>(&mut self, peer: Peer, _: u32, take: F) -> bool
@@ -507,7 +521,14 @@ impl Btl for MemBtl {
             sink.completed(descriptor, Ok(()));
             reports += 1;
         }
-        for descriptor in std::mem::take(&mut self.rma) {
+        let asked = {
+            let mut net = self.fabric.0.borrow_mut();
+            net.asked.retain(|(owner, _)| *owner != self.me);
+            net.asked.clone()
+        };
+        let (me, shared) = (self.me, self.profile.shared);
+        let over = |d: &mut RmaDescriptor| !shared || !asked.contains(&(d.peer, me));
+        for descriptor in self.rma.extract_if(.., over).collect::<Vec<_>>() {
             let outcome = self.perform(&descriptor);
             sink.rma_completed(descriptor, outcome);
             reports += 1;

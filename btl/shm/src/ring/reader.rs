@@ -1,7 +1,11 @@
 //! The reading end of a ring: takes records out, lands payloads while they are being written, gives room back. Believes nothing
 //! that the writer stored before it has checked it (law 9); `ring.rs` has the layout.
 
+#[cfg(not(loom))]
+use super::ASSIST;
 use super::{BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
+#[cfg(not(loom))]
+use crate::assist::Asker;
 use crate::primitive::Ordering;
 use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
 use crate::shared::{Shared, Spot};
@@ -87,6 +91,12 @@ impl Reader {
     /// Where the shuttles of this segment are.
     pub(crate) fn dock(&self) -> Dock {
         self.geometry.dock(&self.shared)
+    }
+
+    /// Our end of the reads of the writer's memory that it shares with us.
+    #[cfg(not(loom))]
+    pub(crate) fn asker(&self) -> Asker {
+        Asker::new(self.shared.clone(), ASSIST)
     }
 
     #[inline(always)]
