@@ -8,7 +8,9 @@
 //! to the kernel, 64 KiB 5.25 instead of 5.95 µs, in turns on a Xeon of the fifth generation). An address from a key is only ever handed to the kernel, for the very process that made it:
 //! whatever a peer writes into a key, only memory of its own can come back (law 9).
 //!
-//! Long gets are shared with the peer, who writes a part of them (`process_vm_writev`) while it waits for their end: `assist.rs`.
+//! Long gets are shared with the peer, who writes a part of them (`process_vm_writev`) while it waits for their end: `assist.rs`. It writes
+//! to the process that it shook hands with, and to no other of the same number: our launcher's processes keep their numbers to the
+//! end of the job, as zombies; of others' it was seen a moment ago that they live (`Session::is_the_same`).
 //!
 //! The kernel may refuse (ptrace scope, containers): then gets end with a fault of the operation, and from then
 //! on are refused as unsupported; nothing else changes.

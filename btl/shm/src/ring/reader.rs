@@ -2,8 +2,8 @@
 //! that the writer stored before it has checked it (law 9); `ring.rs` has the layout.
 
 #[cfg(not(loom))]
-use super::ASSIST;
-use super::{BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
+use super::{ASSIST, COMPLAINTS};
+use super::{BULK_ALIGN, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
 #[cfg(not(loom))]
 use crate::assist::Asker;
 use crate::primitive::Ordering;
