@@ -126,3 +126,15 @@ pub struct RmaDescriptor {
     /// The owner's mark.
     pub token: Token,
 }
+
+impl RmaDescriptor {
+    /// Another handle to the same: for a transport that begins what it was shown ([`Btl::read_now`](crate::Btl::read_now)).
+    #[must_use]
+    pub fn handle(&self) -> Self {
+        let kind = match &self.kind {
+            RmaKind::Put(region) => RmaKind::Put(region.clone()),
+            RmaKind::Get(region) => RmaKind::Get(region.part(0..region.len())),
+        };
+        RmaDescriptor { kind, ..*self }
+    }
+}

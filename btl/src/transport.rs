@@ -46,11 +46,11 @@ pub enum Tiny {
 #[derive(Debug)]
 pub enum Read {
     /// It is over: all of it is there, or it failed.
-    Over(RmaDescriptor, Result<(), Fault>),
-    /// It is under way, as if [`Btl::rma`] had taken it.
+    Over(Result<(), Fault>),
+    /// It is under way, as if [`Btl::rma`] had taken it: it comes back through the sink.
     Begun,
     /// Nothing was done: [`Btl::rma`] is to be asked.
-    Left(RmaDescriptor),
+    Left,
 }
 
 /// One opened device. See the crate's documentation for the terms.
@@ -140,8 +140,9 @@ pub trait Btl {
     /// what is short is read sooner than it is queued and reported. A transport need not have it, and reads a bounded amount
     /// before the next [`progress`](Btl::progress).
     #[inline]
-    fn read_now(&mut self, descriptor: RmaDescriptor) -> Read {
-        Read::Left(descriptor)
+    fn read_now(&mut self, descriptor: &RmaDescriptor) -> Read {
+        let _ = descriptor;
+        Read::Left
     }
 
     /// Does a part of what `peer` reads of our memory, where it has asked for that ([`progress`](Btl::progress) does, too): whether there was

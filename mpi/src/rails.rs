@@ -89,7 +89,7 @@ macro_rules! one_of {
             }
 
             #[inline]
-            fn read_now(&mut self, descriptor: RmaDescriptor) -> Read {
+            fn read_now(&mut self, descriptor: &RmaDescriptor) -> Read {
                 match self { $($name::$variant(btl) => btl.read_now(descriptor),)* }
             }
 

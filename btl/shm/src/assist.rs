@@ -135,12 +135,23 @@ pub(crate) struct Asker {
     patience: u8,
     /// The peer cannot write our memory, or is not to.
     never: bool,
+    /// It has something to read of ours itself.
+    busy: bool,
 }
 
 impl Asker {
     /// The reader's end of the words at byte `at`, which are 0.
     pub(crate) fn new(shared: Shared, at: usize) -> Asker {
-        Asker { shared, at, serial: 0, open: None, alone: 0, patience: 0, never: false }
+        Asker {
+            shared,
+            at,
+            serial: 0,
+            open: None,
+            alone: 0,
+            patience: 0,
+            never: false,
+            busy: false,
+        }
     }
 
     /// The peer is not to be asked.
@@ -148,9 +159,15 @@ impl Asker {
         self.never = true;
     }
 
+    /// Whether it may be asked for now: who has something to read itself has no time.
+    #[inline]
+    pub(crate) fn may_ask(&mut self, may: bool) {
+        self.busy = !may;
+    }
+
     /// Whether the peer is to be asked for a part of the next read, of `len` bytes.
     pub(crate) fn asks(&mut self, len: usize) -> bool {
-        if len < SHARED_MIN || self.never || self.open.is_some() {
+        if len < SHARED_MIN || self.never || self.busy || self.open.is_some() {
             return false;
         }
         match self.patience.checked_sub(1) {

@@ -292,19 +292,32 @@ impl Get {
         let RmaKind::Get(region) = &descriptor.kind else {
             return Err((Cause::Malformed("not a get"), descriptor));
         };
-        let len = region.len();
-        match Key::decode(&descriptor.remote, descriptor.remote_offset, len) {
-            Ok(key) => Ok(Get {
-                descriptor,
-                key,
-                part: Part::Fresh,
-                at: 0..len,
-                failed: None,
-                took: 0,
-                until: Instant::now(),
-            }),
+        match Key::decode(&descriptor.remote, descriptor.remote_offset, region.len()) {
+            Ok(key) => Ok(Get::of(descriptor, key)),
             Err(cause) => Err((cause, descriptor)),
         }
+    }
+
+    /// One that its peer is asked to do a part of.
+    pub(crate) fn shared(descriptor: RmaDescriptor, key: Key, asker: &mut Asker) -> Get {
+        let mut get = Get::of(descriptor, key);
+        get.share(asker);
+        get
+    }
+
+    fn of(descriptor: RmaDescriptor, key: Key) -> Get {
+        let (part, until) = (Part::Fresh, Instant::now());
+        let mut get = Get { descriptor, key, part, at: 0..0, failed: None, took: 0, until };
+        get.at.end = get.len();
+        get
+    }
+
+    /// Asks the peer for a part.
+    fn share(&mut self, asker: &mut Asker) {
+        let RmaKind::Get(region) = &self.descriptor.kind else { return };
+        let of = (self.key.slot.get(), self.key.serial.get(), self.descriptor.remote_offset);
+        self.at = asker.ask((region.as_mut_ptr() as u64, region.len()), of);
+        self.part = Part::Shared;
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -340,17 +353,14 @@ impl Get {
         budget: &mut usize,
         now: Instant,
     ) -> Step {
+        if self.part == Part::Fresh && source.is_some() && asker.asks(self.len()) {
+            self.share(asker);
+        }
         let RmaKind::Get(region) = &self.descriptor.kind else {
             unreachable!("checked when it was made");
         };
         loop {
             match self.part {
-                Part::Fresh if source.is_some() && asker.asks(region.len()) => {
-                    let of =
-                        (self.key.slot.get(), self.key.serial.get(), self.descriptor.remote_offset);
-                    self.at = asker.ask((region.as_mut_ptr() as u64, region.len()), of);
-                    self.part = Part::Shared;
-                }
                 Part::Fresh => self.part = Part::Alone,
                 Part::Alone | Part::Shared => {
                     let offset = self.descriptor.remote_offset;
@@ -408,6 +418,21 @@ impl Get {
         let outcome = self.failed.map_or(Ok(()), Err);
         (self.descriptor, Ended { outcome, len, of, at: self.until, took: self.took })
     }
+}
+
+/// Reads all of `region` from `offset` on of the memory that `key` names, within the call.
+pub(crate) fn read_whole(
+    (pid, outbox): Source,
+    key: &Key,
+    offset: u64,
+    region: &RecvRegion,
+) -> Ended {
+    let start = Instant::now();
+    let (mut at, mut budget) = (0..region.len(), usize::MAX);
+    let copied = key.copy(pid, offset, region, &mut at, &mut budget);
+    let outcome = copied.and_then(|()| key.check(outbox));
+    let at = Instant::now();
+    Ended { outcome, len: region.len(), of: key.len(), at, took: nanoseconds(start, at) }
 }
 
 /// What the peer has made of its part, when it has had some time since `from`.

@@ -56,39 +56,41 @@ impl Shm {
     }
 
     /// A get within the call: nothing is done when others wait, or so much was read already that it has to wait for `progress`.
-    pub(crate) fn get_at_once(&mut self, descriptor: RmaDescriptor) -> Read {
-        let RmaKind::Get(region) = &descriptor.kind else { return Read::Left(descriptor) };
-        let len = region.len();
+    pub(crate) fn get_at_once(&mut self, descriptor: &RmaDescriptor) -> Read {
+        let RmaKind::Get(region) = &descriptor.kind else { return Read::Left };
+        let (peer, len) = (descriptor.peer, region.len());
         if !self.caps.get
             || self.get_refused
             || !self.gets.is_empty()
             || len > cma::CHUNK.min(self.read_budget)
         {
-            return Read::Left(descriptor);
+            return Read::Left;
         }
-        let mut get = match Get::new(descriptor) {
-            Ok(get) => get,
-            Err((_, descriptor)) => return Read::Left(descriptor),
+        let Ok(key) = Key::decode(&descriptor.remote, descriptor.remote_offset, len) else {
+            return Read::Left;
         };
-        let peer = get.descriptor.peer;
-        if self.is_late(peer, get.key(), get.descriptor.remote_offset) {
-            return Read::Left(get.descriptor);
+        if self.is_late(peer, &key, descriptor.remote_offset) {
+            return Read::Left;
         }
-        let Shm { endpoints, tx, rx, .. } = self;
+        let Shm { endpoints, tx, rx, registry, .. } = self;
         let (Some(source), Some(Some(incoming))) =
             (source(endpoints, tx, peer), rx.get_mut(peer.index()))
         else {
-            return Read::Left(get.descriptor);
+            return Read::Left;
         };
         self.read_budget -= len;
-        // It may have to read again what the peer could not write.
-        let step = get.advance(Some(source), &mut incoming.asker, &mut (2 * len.max(1)));
         self.counters.rma.add(1);
-        match step {
+        incoming.asker.may_ask(!registry.lends_to(peer));
+        if !incoming.asker.asks(len) {
+            let ended = cma::read_whole(source, &key, descriptor.remote_offset, region);
+            return Read::Over(self.believe(peer, ended));
+        }
+        let mut get = Get::shared(descriptor.handle(), key, &mut incoming.asker);
+        // It may have to read again what the peer could not write.
+        match get.advance(Some(source), &mut incoming.asker, &mut (2 * len)) {
             Step::Over => {
-                let (descriptor, ended) = get.end();
-                let outcome = self.believe(peer, ended);
-                Read::Over(descriptor, outcome)
+                let (_, ended) = get.end();
+                Read::Over(self.believe(peer, ended))
             }
             Step::More | Step::Waits => {
                 self.gets.push(get);
@@ -103,7 +105,7 @@ impl Shm {
         let incoming = self.rx.get(peer.index()).and_then(Option::as_ref);
         let complaints =
             incoming.map_or(Complaints::default(), |rx| rx.reader.experience.complaints);
-        offset == 0 && complaints.about(key.len()) != key.heard
+        offset == 0 && complaints.are_new(key.len(), key.heard)
     }
 
     /// What to make of the end of a get.
@@ -127,7 +129,7 @@ impl Shm {
                     && incoming.reader.experience.hear(of, len, took)
                 {
                     tracing::debug!(%peer, of, len, took, "single copy takes too long");
-                    incoming.reader.complain();
+                    incoming.reader.tell_experience();
                 }
             }
             Err(_) => {}
@@ -141,11 +143,12 @@ impl Shm {
         let mut reports = self.report_stillborn(sink);
         let mut budget = cma::BUDGET;
         loop {
-            let Shm { gets, endpoints, tx, rx, .. } = self;
+            let Shm { gets, endpoints, tx, rx, registry, .. } = self;
             let ended = gets.next(|get| {
                 let peer = get.descriptor.peer;
                 match rx.get_mut(peer.index()) {
                     Some(Some(incoming)) => {
+                        incoming.asker.may_ask(!registry.lends_to(peer));
                         get.advance(source(endpoints, tx, peer), &mut incoming.asker, &mut budget)
                     }
                     // It was to be purged with the endpoint.

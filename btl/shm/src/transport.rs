@@ -461,7 +461,7 @@ impl Btl for Shm {
     }
 
     #[inline]
-    fn read_now(&mut self, descriptor: RmaDescriptor) -> Read {
+    fn read_now(&mut self, descriptor: &RmaDescriptor) -> Read {
         self.get_at_once(descriptor)
     }
 

@@ -5,7 +5,7 @@
 //! since it was last read, which is where that is quickest. Nothing less tells: a plain copy within one process, whose buffers lie in one core's cache, was as fast as the kernel's
 //! single copy where messages of 1 MiB between two cores took twice as long through the ring.
 //!
-//! Where single copy loses even so, there is none. Otherwise what the ring takes is what each read is held against (`ways.rs`).
+//! Where single copy loses clearly even so, there is none. Otherwise what the ring takes is what each read is held against (`ways.rs`).
 //!
 //! Whatever disturbs a turn makes it longer, so the shortest of several counts; the two ways alternate. The kernel is asked for our
 //! own memory, which it never refuses for the rules that it has about others' (`cma.rs` has more on those).
@@ -38,8 +38,9 @@ const SHORT: usize = READ_MIN;
 const TURNS: usize = 6;
 /// Changes between them.
 const CHANGES: usize = 6;
-/// Single copy has to take at most this part of the time: it costs a way more to end, and the sender has to wait for it.
-const WORTH: f64 = 0.95;
+/// Single copy may take this part of the ring's time here: in a program it may be the quicker way nevertheless, as is learned there, and a
+/// trial of a few milliseconds finds it slow now and then (10 to 22 µs for 256 KiB, in a noisy hour; the ring always 21).
+const WORTH: f64 = 1.3;
 /// Longer it never takes: then somebody else has one of the cores.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Waits look at the clock once in so many looks at memory.
@@ -418,7 +419,7 @@ mod tests {
     fn single_copy_is_held_against_the_ring() {
         let bytes = LONG as f64;
         let short = SHORT as f64 * 120.5e-12;
-        assert_eq!(verdict([100e-12, 99e-12].map(|ps| bytes * ps), short), SingleCopy::None);
+        assert_eq!(verdict([100e-12, 131e-12].map(|ps| bytes * ps), short), SingleCopy::None);
         assert_eq!(
             verdict([100.5e-12, 50e-12].map(|ps| bytes * ps), short),
             SingleCopy::Under([120, 100])

@@ -6,9 +6,10 @@
 //! 6.2 µs, lies in between. Into memory that is in no cache the ring is quicker, too (windows of 4 MiB 12 instead of 5.5 GB/s).
 //!
 //! So the reader takes the time of each of its reads, and of long frames that come through the ring. When most reads of a batch took longer
-//! than the ring takes, it complains,
+//! than the ring takes, as far as it knows, it complains,
 //! in a word of the ring that the writer looks at before each long message. The writer then sends so many messages of that
 //! length through the ring before it offers one to be read again; four times as many each time, unless reads went well in between.
+//! If the ring turns out to be slower than the reads were, the complaint is withdrawn, and messages are read again at once.
 //! What was offered before the writer heard the complaint is not read any more, but asked for in fragments. A batch is long because each way
 //! leaves the caches as the other does not like them: it takes a window or two until reads are as quick as they get.
 //!
@@ -40,7 +41,7 @@ fn class(len: usize) -> usize {
     (len / READ_MIN).checked_ilog2().map_or(0, |class| (class as usize).min(CLASSES - 1))
 }
 
-/// Complaints of each class, modulo 256: what the reader tells.
+/// What the reader tells of each class, modulo 256: complaints, and their withdrawals. An odd number is a complaint that stands.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Complaints(pub(crate) u64);
 
@@ -50,10 +51,20 @@ impl Complaints {
         self.0.to_le_bytes()[class(len)]
     }
 
-    fn set(&mut self, len: usize, count: u8) {
+    /// Whether a message of `len` bytes that was offered when so many were known is not to be read any more.
+    pub(crate) fn are_new(self, len: usize, known: u8) -> bool {
+        let now = self.about(len);
+        now != known && !now.is_multiple_of(2)
+    }
+
+    fn add(&mut self, class: usize, count: u8) {
         let mut bytes = self.0.to_le_bytes();
-        bytes[class(len)] = count;
+        bytes[class] = bytes[class].wrapping_add(count);
         self.0 = u64::from_le_bytes(bytes);
+    }
+
+    fn stand(self, class: usize) -> bool {
+        !self.0.to_le_bytes()[class].is_multiple_of(2)
     }
 }
 
@@ -77,16 +88,35 @@ impl Pace {
         bytes as u64 * u64::from(self.ps) / 1000
     }
 
-    fn hear(&mut self, bytes: usize, ns: u64) {
+    /// A frame more; whether what they take is known anew.
+    fn hear(&mut self, bytes: usize, ns: u64) -> bool {
         // Whoever else had the core for a while says nothing about the ring.
         self.ns += ns.min(OUTLIER * self.ns(bytes));
         self.bytes += bytes as u64;
         self.frames += 1;
-        if self.frames == FRAMES {
-            let ps = (self.ns * 1000 / self.bytes).clamp(1, u64::from(u32::MAX) - 1);
-            *self = Pace::new(ps as u32);
+        if self.frames < FRAMES {
+            return false;
         }
+        *self = Pace::new(ps(self.ns, self.bytes));
+        true
     }
+}
+
+/// Picoseconds a byte.
+fn ps(ns: u64, bytes: u64) -> u32 {
+    (ns * 1000 / bytes.max(1)).clamp(1, u64::from(u32::MAX) - 1) as u32
+}
+
+/// Reads of one class.
+#[derive(Clone, Copy, Default, Debug)]
+struct Reads {
+    /// Of the batch that is under way: how many, and how many of them took longer than the ring takes.
+    count: u8,
+    slow: u8,
+    bytes: u64,
+    ns: u64,
+    /// What the last took that were complained of, in picoseconds a byte.
+    ps: u32,
 }
 
 /// The reader's side: what one peer's messages take either way.
@@ -96,9 +126,7 @@ pub(crate) struct Experience {
     ring: [Pace; 2],
     /// When the last frame was all there.
     frame_ended: Option<Instant>,
-    /// Of the batch that is under way, by class: reads, and those that took longer.
-    reads: [u8; CLASSES],
-    slow: [u8; CLASSES],
+    reads: [Reads; CLASSES],
     pub(crate) complaints: Complaints,
 }
 
@@ -109,8 +137,7 @@ impl Experience {
         Experience {
             ring: ring.map(Pace::new),
             frame_ended: None,
-            reads: [0; CLASSES],
-            slow: [0; CLASSES],
+            reads: [Reads::default(); CLASSES],
             complaints: Complaints::default(),
         }
     }
@@ -131,30 +158,46 @@ impl Experience {
         Some(self.frame_ended.filter(|&ended| now.duration_since(ended) < GAP).unwrap_or(now))
     }
 
-    /// Such a frame of `len` bytes is all there.
-    pub(crate) fn frame_ends(&mut self, len: usize, began: Instant) {
+    /// Such a frame of `len` bytes is all there. Whether complaints are withdrawn.
+    pub(crate) fn frame_ends(&mut self, len: usize, began: Instant) -> bool {
         let now = Instant::now();
         self.frame_ended = Some(now);
-        let ns = now.duration_since(began).as_nanos() as u64;
-        self.ring[class(len).min(1)].hear(len, ns);
+        self.frame_took(len, now.duration_since(began).as_nanos() as u64)
+    }
+
+    fn frame_took(&mut self, len: usize, ns: u64) -> bool {
+        let kind = class(len).min(1);
+        if !self.ring[kind].hear(len, ns) {
+            return false;
+        }
+        let before = self.complaints;
+        for class in (0..CLASSES).filter(|&class| class.min(1) == kind) {
+            if before.stand(class) && self.reads[class].ps < self.ring[kind].ps {
+                self.complaints.add(class, 1);
+            }
+        }
+        self.complaints != before
     }
 
     /// A read of `part` bytes of a message of `len` bytes took `ns` nanoseconds. Whether that is one too many: then there is a
     /// complaint more.
     pub(crate) fn hear(&mut self, len: usize, part: usize, ns: u64) -> bool {
-        let (reads, slow) = (&mut self.reads[class(len)], &mut self.slow[class(len)]);
-        *reads += 1;
-        *slow += u8::from(ns > self.ring[class(len).min(1)].ns(part));
-        let complains = *slow >= TOO_MANY;
-        if complains || *reads == BATCH {
-            (*reads, *slow) = (0, 0);
+        let class = class(len);
+        let (reads, expected) = (&mut self.reads[class], self.ring[class.min(1)].ns(part));
+        reads.count += 1;
+        reads.slow += u8::from(ns > expected);
+        reads.bytes += part as u64;
+        reads.ns += ns.min(OUTLIER * expected);
+        let complains = reads.slow >= TOO_MANY;
+        if complains {
+            reads.ps = ps(reads.ns, reads.bytes);
+            let count = if self.complaints.stand(class) { 2 } else { 1 };
+            self.complaints.add(class, count);
         }
-        if !complains {
-            return false;
+        if complains || reads.count == BATCH {
+            *reads = Reads { ps: reads.ps, ..Reads::default() };
         }
-        let count = self.complaints.about(len).wrapping_add(1);
-        self.complaints.set(len, count);
-        true
+        complains
     }
 }
 
@@ -186,13 +229,17 @@ impl Choice {
         let class = class(len);
         let (rest, next, well) =
             (&mut self.rest[class], &mut self.next[class], &mut self.well[class]);
-        if complaints.about(len) != self.heard.about(len) {
-            self.heard.set(len, complaints.about(len));
-            if *well >= WELL {
+        let told = complaints.about(len);
+        if told != self.heard.about(len) {
+            self.heard.add(class, told.wrapping_sub(self.heard.about(len)));
+            let withdrawn = told.is_multiple_of(2);
+            if *well >= WELL || withdrawn {
                 *next = REST[0];
             }
-            (*rest, *well) = (*next, 0);
-            *next = next.saturating_mul(4).min(REST[1]);
+            (*rest, *well) = (if withdrawn { 0 } else { *next }, 0);
+            if !withdrawn {
+                *next = next.saturating_mul(4).min(REST[1]);
+            }
         }
         if *rest > 0 {
             *rest -= 1;
@@ -265,12 +312,18 @@ mod tests {
         assert_eq!(send(&mut experience, &mut choice, 96 + 1, 90), 96);
         // It takes 120, in truth.
         let long_ago = Instant::now() - Duration::from_secs(1);
-        experience.frame_ends(LEN, long_ago);
-        for _ in 1..2 * FRAMES {
-            experience.ring[1].hear(LEN, (LEN * 120 / 1000) as u64);
-        }
+        assert!(!experience.frame_ends(LEN, long_ago));
+        let mut frames = |count: u8, ps: usize| {
+            (0..count).filter(|_| experience.frame_took(LEN, (LEN * ps / 1000) as u64)).count()
+        };
+        assert_eq!(frames(FRAMES - 1, 80), 0, "it is quicker than the reads were");
+        assert_eq!(frames(FRAMES, 120), 1, "it is not");
+        assert_eq!(frames(3 * FRAMES, 120), 0, "withdrawn once");
         assert_eq!((experience.ring[1].ps, experience.ring[0].ps), (119, 50));
-        assert_eq!(send(&mut experience, &mut choice, 10_255, 90), 10_000);
+        // At once, and for good.
+        assert_eq!(send(&mut experience, &mut choice, 10_000, 90), 10_000);
+        // What is complained of again was offered again, later than at first.
+        assert_eq!(send(&mut experience, &mut choice, 2 * 96 + 1024 + 256, 150), 2 * 96);
     }
 
     #[test]

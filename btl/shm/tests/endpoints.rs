@@ -574,9 +574,9 @@ fn get(key: &RemoteKey, offset: u64, into: &RecvRegion) -> RmaDescriptor {
 
 /// The same at once: how it went, or `None` when nothing was done.
 fn read_now(node: &mut Node, get: RmaDescriptor) -> Option<Result<(), Fault>> {
-    match node.shm.read_now(get) {
-        Read::Over(_, outcome) => Some(outcome),
-        Read::Left(_) => None,
+    match node.shm.read_now(&get) {
+        Read::Over(outcome) => Some(outcome),
+        Read::Left => None,
         Read::Begun => panic!("nobody is there to help"),
     }
 }

@@ -127,11 +127,11 @@ impl<B: Btl> Ob1<B> {
         let rma = engine.rmas.insert(Rma { owner: RmaOwner::Recv(key), offset: 0, length });
         let (kind, token) = (RmaKind::Get(region), Token(rma.to_wire()));
         let get = RmaDescriptor { peer, kind, remote: *source_key, remote_offset: 0, token };
-        let read = btl.read_now(get);
+        let read = btl.read_now(&get);
         if !matches!(read, Read::Begun) {
             engine.rmas.remove(rma.slot, Rma::vacant());
         }
-        if !matches!(read, Read::Begun | Read::Over(_, Ok(()))) {
+        if !matches!(read, Read::Begun | Read::Over(Ok(()))) {
             return false;
         }
         member.expected = member.expected.wrapping_add(1);

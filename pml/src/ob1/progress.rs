@@ -376,8 +376,8 @@ impl<B: Btl> Ob1<B> {
                 let token = Token(engine.rmas.insert(Rma { owner, offset, length }).to_wire());
                 let kind = RmaKind::Get(region);
                 let get = RmaDescriptor { peer, kind, remote, remote_offset: offset, token };
-                let begun = match btl.read_now(get) {
-                    Read::Over(_, outcome) => {
+                let begun = match btl.read_now(&get) {
+                    Read::Over(outcome) => {
                         engine.rmas.remove(wire::key(token.0).slot, Rma::vacant());
                         rdma.next += length;
                         recv.claimed += length;
@@ -389,7 +389,7 @@ impl<B: Btl> Ob1<B> {
                         return Attempt::Done;
                     }
                     Read::Begun => Ok(()),
-                    Read::Left(get) => btl.rma(get),
+                    Read::Left => btl.rma(get),
                 };
                 match begun {
                     Ok(()) => {

@@ -425,17 +425,16 @@ impl Btl for MemBtl {
         !self.fabric.0.borrow().unread
     }
 
-    fn read_now(&mut self, get: RmaDescriptor) -> Read {
+    fn read_now(&mut self, get: &RmaDescriptor) -> Read {
         if !self.profile.hands {
-            return Read::Left(get);
+            return Read::Left;
         }
         if self.profile.shared {
             self.fabric.0.borrow_mut().asked.insert((get.peer, self.me));
-            self.rma.push(get);
+            self.rma.push(get.handle());
             return Read::Begun;
         }
-        let outcome = self.perform(&get);
-        Read::Over(get, outcome)
+        Read::Over(self.perform(get))
     }
 
     fn assist(&mut self, peer: Peer) -> bool {

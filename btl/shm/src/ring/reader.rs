@@ -2,8 +2,8 @@
 //! that the writer stored before it has checked it (law 9); `ring.rs` has the layout.
 
 #[cfg(not(loom))]
-use super::{ASSIST, COMPLAINTS};
-use super::{BULK_ALIGN, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
+use super::ASSIST;
+use super::{BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
 #[cfg(not(loom))]
 use crate::assist::Asker;
 use crate::primitive::Ordering;
@@ -426,8 +426,9 @@ impl Reader {
                 counters.frames_received.add(1);
                 counters.bytes_received.add(partial.len as u64);
                 sink.landed(from, region, token, Ok(()));
-                if let Some(began) = partial.began {
-                    self.experience.frame_ends(partial.len, began);
+                if partial.began.is_some_and(|began| self.experience.frame_ends(partial.len, began))
+                {
+                    self.tell_experience();
                 }
             }
             None => {
@@ -470,9 +471,8 @@ impl Reader {
         self.shared.word(PARKED).store(0, Ordering::Relaxed);
     }
 
-    /// Tells the writer that reads of its memory take too long.
-    #[cfg(not(loom))]
-    pub(crate) fn complain(&self) {
+    /// Tells the writer whether reads of its memory take too long.
+    pub(crate) fn tell_experience(&self) {
         self.shared.word(COMPLAINTS).store(self.experience.complaints.0, Ordering::Relaxed);
     }
 
