@@ -188,7 +188,8 @@ pub trait Btl {
     /// Does what can be done without blocking and reports it. Returns how many reports were made; 0 means idle.
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize;
 
-    /// Shows the next frame of `peer` to `take` where it lies, if it is there, in one piece, within `turns` looks. `take` answers
+    /// Shows the next frame of `peer` to `take` where it lies, if it is there, in one piece, within `turns` looks, or fewer when
+    /// there is something to [`assist`](Btl::assist) it with. `take` answers
     /// whether it takes the frame, which is over then; otherwise the frame stays, and [`progress`](Btl::progress) reports it.
     /// Returns whether the frame was taken. A short cut for those who know what comes next: nothing else is moved on, and a
     /// transport need not have it.

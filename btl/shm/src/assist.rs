@@ -296,6 +296,13 @@ impl Helper {
         Helper { shared, at, number: 0, written: 0, unable: false }
     }
 
+    /// Whether there may be a piece to take.
+    #[inline(always)]
+    pub(crate) fn is_asked(&self) -> bool {
+        let claims = self.shared.word(self.at + CLAIMS).load(Ordering::Relaxed);
+        Claims::decode(claims).is_open() && !self.unable
+    }
+
     /// Takes a piece, if there is one to take. [`finish`](Helper::finish) it before the next.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Task> {

@@ -1,6 +1,7 @@
 //! The transport: the fast path, and the end of endpoints. How they begin is in `connect.rs`, how a quiet ring is parked in
 //! `parking.rs`.
 
+use crate::assist::Helper;
 use crate::cma::{self, Gets, Registry};
 use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
 use crate::ending::Remains;
@@ -588,9 +589,11 @@ impl Btl for Shm {
         F: FnOnce(&[u8], &[u8]) -> bool,
     {
         let Some(Some(incoming)) = self.rx.get_mut(peer.index()) else { return false };
+        let outgoing = self.tx.get(peer.index()).and_then(Option::as_ref);
+        let helper = outgoing.map(|it| &it.helper).filter(|_| self.registry.lends_to(peer));
         let mut left = turns;
         while !incoming.reader.is_ready() {
-            if left == 0 {
+            if left == 0 || helper.is_some_and(Helper::is_asked) {
                 return false;
             }
             left -= 1;

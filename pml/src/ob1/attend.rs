@@ -17,9 +17,6 @@ use super::{Ob1, ReqId, Source, TagMatch, UNCHECKED};
 use ironweave_btl::{Btl, Peer, Read, RemoteKey, RmaDescriptor, RmaKind, Token};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Looks for a frame between two for what the receiver shares of its read.
-const LOOKS: u32 = 4;
-
 impl<B: Btl> Ob1<B> {
     /// Looks for the frame that moves `request` on, within `turns` looks; whether there was one. Only for requests of messages that
     /// are read; of others nothing is looked for. Moves nothing else on: call [`progress`](Ob1::progress) in between.
@@ -44,14 +41,10 @@ impl<B: Btl> Ob1<B> {
         let (peer, done) = (send.peer, WireStatus::Done);
         let fin = Fin::to_sender(key.to_wire(), done);
         let btl = &mut self.rails[usize::from(rail.0)];
-        let mut left = turns;
-        while !btl.take_next(peer, left.min(LOOKS), |header, _| header == fin.as_bytes()) {
-            // What the receiver asks us to do of its read comes first.
+        while !btl.take_next(peer, turns, |header, _| header == fin.as_bytes()) {
+            // Our part of the read comes first.
             if !btl.assist(peer) {
-                left = left.saturating_sub(LOOKS);
-                if left == 0 {
-                    return false;
-                }
+                return false;
             }
         }
         self.engine.on_read_done(peer, key.to_wire(), done);
