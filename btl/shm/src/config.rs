@@ -12,9 +12,9 @@ pub enum SingleCopy {
     /// the cores that this process may use, made once, shows of the ring (`trial.rs`).
     #[default]
     Auto,
-    /// From 64 KiB on by single copy whenever the kernel permits it.
+    /// From 32 KiB on by single copy whenever the kernel permits it.
     Cma,
-    /// From 64 KiB on by single copy where the kernel permits it, as long as it takes less than so many picoseconds a byte
+    /// From 32 KiB on by single copy where the kernel permits it, as long as it takes less than so many picoseconds a byte
     /// (`ways.rs`), for messages of 64 KiB, and of 256 KiB and more: what the ring takes, as a [`trial`](crate::trial) found.
     Under([u32; 2]),
     /// Always by copy-in, copy-out.

@@ -200,7 +200,7 @@ impl Shm {
                 fragment: max_bcopy,
                 put: false,
                 get: single_copy.is_some(),
-                read_from: if single_copy.is_some() { READ_MIN } else { usize::MAX },
+                read_from: single_copy.map_or(usize::MAX, |_| read_from(config.oversubscribed)),
                 ordered: true,
                 lossless: true,
                 latency_ns: 60,
@@ -322,6 +322,12 @@ fn single_copy_under(choice: SingleCopy) -> Option<[u32; 2]> {
         SingleCopy::Cma => Some([u32::MAX; 2]),
         SingleCopy::Auto | SingleCopy::None => None,
     }
+}
+
+/// The shortest messages that may be read, in bytes. Where processes share cores the answer takes a turn of the scheduler more: an exchange of
+/// 32 KiB among four on two cores took 26 instead of 21 µs.
+fn read_from(crowded: bool) -> usize {
+    if crowded { 2 * READ_MIN } else { READ_MIN }
 }
 
 /// Each peer takes two descriptors: allow as many as the operating system lets us.

@@ -17,8 +17,9 @@
 
 use std::time::{Duration, Instant};
 
-/// The shortest messages that may be read, in bytes: those of the first class.
-pub(crate) const READ_MIN: usize = 64 << 10;
+/// The shortest messages that may be read, in bytes: those of the first class. In turns with twice as much, on a Xeon of the fifth generation,
+/// 32 KiB 4.3 to 3.3 µs, 48 KiB 5.3 to 3.8, windows of 32 KiB 10.4 to 12.5 GB/s; with half of it windows of 16 KiB lost a fifth.
+pub(crate) const READ_MIN: usize = 32 << 10;
 /// Classes of lengths, each twice as long as the one before.
 const CLASSES: usize = 8;
 /// Frames whose times are put together: what the ring takes is known anew after so many.

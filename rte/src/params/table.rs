@@ -120,7 +120,7 @@ pub static TABLE: &[Def] = &[
         "How long a connection may take to be made and to prove the job secret."),
 
     row("btl_shm_single_copy", Kind::Choice(&["auto", "cma", "none"]), "auto",
-        "Large messages in one copy by process_vm_readv: auto takes what proves faster, and goes on learning; cma from 64 KiB on."),
+        "Large messages in one copy, by process_vm_readv and _writev: auto takes what proves faster, and goes on learning; cma from 32 KiB on."),
     row("btl_shm_ring_size", Kind::Size, "256k",
         "Bytes of each ring between two processes of a host; a power of two from 16k to 16M."),
 
