@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn classes_are_doubles() {
         let of = |kib: usize| class(kib << 10);
-        assert_eq!([0, 1, 64, 127].map(of), [0; 4]);
-        assert_eq!([128, 256, 1024, 4095, 8192, 1 << 20].map(of), [1, 2, 4, 5, 7, 7]);
+        assert_eq!([0, 1, 32, 63].map(of), [0; 4]);
+        assert_eq!([64, 128, 512, 2047, 4096, 1 << 20].map(of), [1, 2, 4, 5, 7, 7]);
     }
 }
