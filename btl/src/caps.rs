@@ -26,6 +26,8 @@ pub struct Caps {
     pub max_zcopy: usize,
     /// The longest message best sent without rendezvous, in bytes (may span several frames).
     pub eager_limit: usize,
+    /// The same to a peer that was seen to have its receives posted before such messages come, in bytes; not below `eager_limit`.
+    pub posted_limit: usize,
     /// How much of a longer one best comes along with its announcement, in bytes: it is on its way while the answer is.
     pub rndv_eager_limit: usize,
     /// The payload length of a pipeline fragment that this transport likes best, in bytes.

@@ -60,6 +60,7 @@ impl Loopback {
                 max_bcopy: MAX_COPIED,
                 max_zcopy: usize::MAX,
                 eager_limit: MAX_COPIED,
+                posted_limit: MAX_COPIED,
                 rndv_eager_limit: MAX_COPIED,
                 fragment: 1 << 20,
                 put: false,

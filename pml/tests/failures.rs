@@ -552,3 +552,59 @@ fn early_messages_beyond_the_bound_are_reported() {
     let suspects: Vec<_> = world.engines[0].suspects().collect();
     assert!(matches!(&suspects[..], [s] if matches!(s.cause, Cause::Exhausted(_))), "{suspects:?}");
 }
+
+/// Who sends long messages unasked into a communicator that its receiver has not made yet is told to announce before the bound is
+/// reached.
+#[test]
+fn long_messages_to_a_communicator_that_is_not_there_are_not_too_many() {
+    const LONG: usize = 1 << 20;
+    let profile = Profile { posted_limit: LONG, room: 1 << 20, ..Profile::zcopy() };
+    let mut world = World::new(2, &[profile]);
+    let data = Memory::of(pattern(LONG, 1));
+    let (into, zeros) = (Memory::zeroed(LONG), vec![0; LONG]);
+    for _ in 0..4 {
+        let request = world.recv(0, &into, Source::Any, TagMatch::Any);
+        let sent = world.send(1, 0, Mode::Standard, &data, 1);
+        assert_eq!(world.finish(0, request).result, Ok(()));
+        assert_eq!(world.finish_send(1, sent), Ok(()));
+    }
+    assert_eq!(world.engines[0].stats().unasked, 1);
+    let group = || vec![Peer(0), Peer(1)];
+    let comm = world.engines[1].add_comm(CommSpec::intra(4, 0, 1, group())).expect("a new id");
+    let sends: Vec<_> = (0..100)
+        .map(|_| world.engines[1].send(comm, Mode::Standard, &data.payload(), 0, 1))
+        .map(|sent| sent.expect("right"))
+        .collect();
+    world.settle();
+    let stats = world.engines[0].stats();
+    assert!(stats.early > 16, "they came announced: {stats:?}");
+    assert_eq!((stats.overflowed, stats.throttled), (0, 1), "{stats:?}");
+    let there = world.engines[0].add_comm(CommSpec::intra(4, 0, 0, group())).expect("a new id");
+    for sent in sends {
+        into.region().write(0, &zeros);
+        let request = world.engines[0].recv(there, into.buffer(), Source::Any, TagMatch::Any);
+        assert_eq!(world.finish(0, request.expect("right")).result, Ok(()));
+        assert!(into.bytes() == pattern(LONG, 1));
+        assert_eq!(world.finish_send(1, sent), Ok(()));
+    }
+    let sent = world.send(1, 0, Mode::Standard, &Memory::zeroed(5), 1);
+    assert_eq!(sent, Started::Done, "it has to announce for ever");
+}
+
+/// A message that waits for its turn may fill this process; when its turn has come, and its receive was waiting, it is taken.
+#[test]
+fn a_turn_that_has_come_makes_room() {
+    let mut world = World::with(2, &[Profile::copied()], |config| config.early_bytes = 8000);
+    let (short, long) = (Memory::zeroed(8), Memory::zeroed(3000));
+    let requests = [&short, &long].map(|into| world.recv(0, into, Source::Any, TagMatch::Any));
+    let _ = world.send(1, 0, Mode::Standard, &Memory::of(pattern(8, 1)), 1);
+    let _ = world.send(1, 0, Mode::Standard, &Memory::of(pattern(3000, 2)), 1);
+    world.fabric.swap_first(0, Peer(1), Peer(0));
+    for request in requests {
+        assert_eq!(world.finish(0, request).result, Ok(()));
+    }
+    assert!(long.bytes() == pattern(3000, 2));
+    assert_eq!(world.engines[0].stats().throttled, 1);
+    let sent = world.send(1, 0, Mode::Standard, &Memory::zeroed(5), 1);
+    assert_eq!(sent, Started::Done, "it has to announce for ever");
+}

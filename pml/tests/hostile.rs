@@ -77,7 +77,7 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     12 => LinkHeader::new(match c % 3 {
                         0 => Link::Seen { ack: a as u32 },
                         1 => Link::Up { rail: a as u16, life: b as u32 },
-                        2 => Link::Room { count: a as u32, full: b & 1 == 1 },
+                        2 => Link::Room { count: a as u32, full: b & 1 == 1, waits: b & 2 == 2 },
                         _ => Link::Lost { id: a as u32, mine: d as u32, yours: e as u32 },
                     })
                     .as_bytes()

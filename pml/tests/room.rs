@@ -1,4 +1,5 @@
-//! A sender that runs ahead of its receiver is slowed down before the receiver's memory is gone, on simulated rails.
+//! A sender that runs ahead of its receiver is slowed down before the receiver's memory is gone, on simulated rails; and one whose long
+//! messages find their receives posted is told that it need not ask.
 
 mod util;
 
@@ -7,7 +8,7 @@ use ironweave_btl_sim::{Rail, RailModel, SimFault, SimNet};
 use ironweave_pml::ob1::{
     CommId, CommSpec, Config, Mode, Ob1, PmlError, ReqId, Source, Started, TagMatch,
 };
-use util::{Memory, pattern};
+use util::{Memory, Profile, World, pattern};
 
 /// What the receiver keeps before it asks for mercy, in bytes.
 const LIMIT: usize = 64 << 10;
@@ -179,4 +180,85 @@ fn messages_to_oneself_are_not_held_back() {
         assert_eq!(sent, Ok(Started::Done), "it would wait for itself");
         pair.settle();
     }
+}
+
+/// Longer than what goes unasked to anybody, and not longer than what does to who waits.
+const LONG: usize = 60_000;
+
+fn waiting_world() -> World {
+    let profile = Profile { posted_limit: 100_000, ..Profile::zcopy() };
+    World::new(2, &[profile])
+}
+
+/// A long message from 0 to 1, received before it is sent, or after it is there; answers how many bytes were kept meanwhile.
+fn long_message(world: &mut World, seed: u64, posted: bool) -> usize {
+    let (data, into) = (Memory::of(pattern(LONG, seed)), Memory::zeroed(LONG));
+    let (source, tag) = (Source::Rank(0), TagMatch::Tag(3));
+    let early = posted.then(|| world.recv(1, &into, source, tag));
+    let sent = world.send(0, 1, Mode::Standard, &data, 3);
+    world.settle();
+    let kept = world.engines[1].usage().unexpected_bytes;
+    let request = early.unwrap_or_else(|| world.recv(1, &into, source, tag));
+    assert_eq!(world.finish(1, request).result, Ok(()), "message {seed}");
+    assert_eq!(world.finish_send(0, sent), Ok(()), "message {seed}");
+    assert!(into.bytes() == pattern(LONG, seed), "message {seed}: other bytes");
+    kept
+}
+
+#[test]
+fn who_waits_for_long_messages_is_not_asked() {
+    let mut world = waiting_world();
+    let unasked = |world: &World| world.engines[1].stats().unasked;
+    for (run, least) in [4, 8, 16].into_iter().enumerate() {
+        for seed in 0..least {
+            assert_eq!(unasked(&world), run as u64, "told after {seed} of {least}");
+            assert_eq!(long_message(&mut world, seed, true), 0);
+        }
+        assert_eq!(unasked(&world), run as u64 + 1, "not told after {least}");
+        // It comes whole, unasked, and too early: from then on they are announced again.
+        assert!(long_message(&mut world, 100, false) > LONG);
+        for seed in 101..104 {
+            let kept = long_message(&mut world, seed, false);
+            assert!(0 < kept && kept < LONG / 2, "{kept} bytes came unasked");
+        }
+    }
+    assert_eq!(world.engines[0].stats().unasked, 0);
+}
+
+#[test]
+fn one_that_is_late_begins_the_run_again() {
+    let mut world = waiting_world();
+    for seed in 0..20 {
+        long_message(&mut world, seed, seed % 4 != 3);
+    }
+    assert_eq!(world.engines[1].stats().unasked, 0);
+}
+
+#[test]
+fn who_has_several_rails_announces_what_is_striped() {
+    let profile = Profile { posted_limit: 1 << 20, ..Profile::zcopy() };
+    let mut world = World::new(2, &[profile.clone(), profile]);
+    let long = |world: &mut World, posted: bool| {
+        let (data, into) = (Memory::of(pattern(200_000, 1)), Memory::zeroed(200_000));
+        let early = posted.then(|| world.recv(1, &into, Source::Rank(0), TagMatch::Any));
+        let sent = world.send(0, 1, Mode::Standard, &data, 3);
+        world.settle();
+        let kept = world.engines[1].usage().unexpected_bytes;
+        let request = early.unwrap_or_else(|| world.recv(1, &into, Source::Any, TagMatch::Any));
+        assert_eq!(world.finish(1, request).result, Ok(()));
+        assert_eq!(world.finish_send(0, sent), Ok(()));
+        kept
+    };
+    for _ in 0..6 {
+        long(&mut world, true);
+    }
+    assert_eq!(world.engines[1].stats().unasked, 1);
+    assert!(long(&mut world, false) < 100_000, "it came whole, over one of two rails");
+    // One of them is lost.
+    for _ in 0..8 {
+        long(&mut world, true);
+    }
+    world.fabric.cut(1, Peer(0), Peer(1));
+    world.settle();
+    assert!(long(&mut world, false) > 200_000, "it was announced");
 }

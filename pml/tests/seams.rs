@@ -94,6 +94,38 @@ fn scattered_data_takes_every_protocol() {
     }
 }
 
+/// To who receives into scattered memory it is no use to send without asking: the message could not land.
+#[test]
+fn long_messages_into_scattered_memory_are_asked_for() {
+    let mut world = World::new(2, &[Profile { posted_limit: 100_000, ..Profile::zcopy() }]);
+    let data = Memory::of(pattern(60_000, 2));
+    for (scattered, told) in [(true, 0), (false, 1), (true, 1)] {
+        for _ in 0..6 {
+            let into = Memory::zeroed(60_000);
+            let buffer = match scattered {
+                true => Buffer::List(vec![into.region().part(0..9), into.region().part(9..60_000)]),
+                false => into.buffer(),
+            };
+            let comm = world.comms[1];
+            let request = world.engines[1].recv(comm, buffer, Source::Any, TagMatch::Any);
+            let sent = world.send(0, 1, Mode::Standard, &data, 1);
+            assert_eq!(world.finish(1, request.expect("right")).result, Ok(()));
+            assert_eq!(world.finish_send(0, sent), Ok(()));
+            assert!(into.bytes() == pattern(60_000, 2));
+            if scattered {
+                // It is not told, or told again that it has to ask.
+                let late = world.send(0, 1, Mode::Standard, &data, 1);
+                world.settle();
+                assert!(world.engines[1].usage().unexpected_bytes < 10_000, "it came unasked");
+                let request = world.recv(1, &into, Source::Any, TagMatch::Any);
+                assert_eq!(world.finish(1, request).result, Ok(()));
+                assert_eq!(world.finish_send(0, late), Ok(()));
+            }
+        }
+        assert_eq!(world.engines[1].stats().unasked, told);
+    }
+}
+
 #[test]
 fn a_process_sends_to_itself() {
     let mut engine = Ob1::new(Config::new(Peer(0)));

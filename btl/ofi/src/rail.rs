@@ -652,6 +652,7 @@ fn caps(provider: &Provider, info: &Info, eager: usize) -> Caps {
         max_bcopy: eager,
         max_zcopy: 0,
         eager_limit: eager,
+        posted_limit: eager,
         rndv_eager_limit: eager,
         fragment: eager,
         put: false,

@@ -196,6 +196,7 @@ impl Shm {
                 max_bcopy,
                 max_zcopy: 0,
                 eager_limit: max_bcopy.min(EAGER_LIMIT),
+                posted_limit: max_bcopy.min(EAGER_LIMIT),
                 rndv_eager_limit: max_bcopy.min(EAGER_LIMIT),
                 fragment: max_bcopy,
                 put: false,

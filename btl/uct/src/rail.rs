@@ -655,6 +655,7 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
         // Where a fence is one (`rma`).
         max_zcopy: if zcopy { frame.min(attributes.max_zcopy.saturating_sub(LEAD_MAX)) } else { 0 },
         eager_limit: frame.min(EAGER_MAX),
+        posted_limit: frame.min(EAGER_MAX),
         rndv_eager_limit: frame.min(RNDV_EAGER_LIMIT),
         fragment: frame,
         put: device && attributes.max_put > 0,

@@ -308,6 +308,7 @@ impl Verbs {
                 max_bcopy: config.buffer,
                 max_zcopy: config.buffer,
                 eager_limit: 2 * config.buffer,
+                posted_limit: 2 * config.buffer,
                 rndv_eager_limit: config.buffer,
                 fragment: config.buffer,
                 put: true,

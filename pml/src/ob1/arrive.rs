@@ -182,6 +182,7 @@ impl Engine {
         state.early_frames += 1;
         state.early_bytes += bytes;
         self.stats.early += 1;
+        self.charge_early(from);
         true
     }
 
@@ -189,6 +190,7 @@ impl Engine {
         let state = self.peers.state(from);
         state.early_frames = state.early_frames.saturating_sub(1);
         state.early_bytes = state.early_bytes.saturating_sub(bytes);
+        self.tell_empty(from);
     }
 
     /// The frames that wait for communicator `cid` come again, now that it is there.
@@ -254,6 +256,10 @@ impl Engine {
             return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
         }
         let slot = there.take_posted(&mut self.recvs, source, tag);
+        if let Frame::Rndv { length, .. } = frame {
+            let posted = slot != NIL && self.recvs[slot].lands_whole(length);
+            self.on_announced(from, rail, length, posted);
+        }
         if slot == NIL && cancelled {
             return self.refuse(from, &frame, WireStatus::Withdrawn);
         }
@@ -438,10 +444,11 @@ impl Engine {
             comm.parked.iter_mut().filter(move |((source, _), _)| of(*source) == from)
         });
         let parked = parked.map(|(_, parked)| (&parked.header, &mut parked.payload));
-        if let Some((_, payload)) = early.chain(parked).find(|(header, _)| opens(header)) {
-            payload.extend_from_slice(more);
-            self.peers.state(from).early_bytes += more.len();
-        }
+        let found = early.chain(parked).find(|(header, _)| opens(header));
+        let Some((_, payload)) = found else { return };
+        payload.extend_from_slice(more);
+        self.peers.state(from).early_bytes += more.len();
+        self.charge_early(from);
     }
 
     pub fn on_stream_frag(
@@ -527,6 +534,7 @@ impl Engine {
                     return Landing::Buffered;
                 }
                 let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
+                    self.on_too_early(from, rail, payload_len);
                     return Landing::Buffered;
                 };
                 if let Some(Numbered { number, ack }) = number {
@@ -544,6 +552,8 @@ impl Engine {
                 let Some(slot) = self.land_first(rail, from, &envelope, payload_len, length) else {
                     return Landing::Buffered;
                 };
+                let posted = self.recvs[slot].lands_whole(length);
+                self.on_announced(from, rail, length, posted);
                 // The answer overtakes the first bytes: the sender need not stop after them.
                 let recv = &mut self.recvs[slot];
                 (recv.sender, recv.confirm) = (sender, confirm);

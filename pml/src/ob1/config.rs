@@ -20,6 +20,8 @@ pub struct Config {
     pub unexpected_bytes: usize,
     /// Of all peers together.
     pub unexpected_all: usize,
+    /// Long messages of one peer in a row that find their receives posted until it is told that it need not ask before the next.
+    pub posted_run: u16,
     /// Fragments of long messages handed to rails for one peer in one call of `progress`.
     pub burst: usize,
     /// Zero-copy fragments of one message that may be with the rails at a time.
@@ -39,6 +41,7 @@ impl Config {
             early_bytes: 64 << 20,
             unexpected_bytes: 16 << 20,
             unexpected_all: 512 << 20,
+            posted_run: 4,
             burst: 64,
             depth: 16,
             rdma: true,

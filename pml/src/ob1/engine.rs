@@ -45,6 +45,8 @@ pub struct Stats {
     pub healed: u64,
     /// Times a peer was told to announce its messages, because too many were kept here.
     pub throttled: u64,
+    /// Times a peer was told that it need not ask before long messages.
+    pub unasked: u64,
 }
 
 /// What the engine holds now, for watchdogs and tests: nothing but posted receives and unexpected messages after all came to rest.

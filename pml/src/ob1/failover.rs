@@ -221,7 +221,7 @@ impl Engine {
     pub fn on_link(&mut self, rail: RailId, from: Peer, link: Link) {
         match link {
             Link::Seen { ack } => self.on_seen(from, ack),
-            Link::Room { count, full } => self.on_room(from, count, full),
+            Link::Room { count, full, waits } => self.on_room(from, count, full, waits),
             Link::Up { rail: theirs, life } => {
                 let row = self.peers.state(from).rail_mut(rail);
                 // One of an earlier life is late.

@@ -8,8 +8,8 @@
 //!
 //! Fragments of long messages and remote access are not numbered: they are begun again as a whole (`failover`).
 //!
-//! Bounds: a sender keeps copies of at most [`BYTES_MAX`] in at most [`FRAMES_MAX`] new messages for each peer (longer
-//! messages stay in their senders' buffers), then new ones wait; answers are bounded by the requests they are for. A
+//! Bounds: a sender keeps copies of at most [`BYTES_MAX`] in at most [`FRAMES_MAX`] new messages for each peer, and at most [`LENT_MAX`]
+//! of what stays in its senders' buffers is under way, then new ones wait; answers are bounded by the requests they are for. A
 //! receiver keeps numbers ahead of their turn, at most [`AHEAD_MAX`], and one frame in pieces.
 
 use super::engine::Engine;
@@ -30,6 +30,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const FRAMES_MAX: usize = 1024;
 /// Bytes of them that are kept as copies.
 const BYTES_MAX: usize = 1 << 20;
+/// Bytes under way without an acknowledgement whose senders keep them: what a receiver has to expect after it said that it is full.
+const LENT_MAX: usize = 16 << 20;
 /// Bytes of copies up to which a message that could stay in its sender's buffer is copied too: few messages are under way,
 /// so its sender is likely to wait, and the copy, made when the rail has the message, takes less than the word that it
 /// arrived would. In a stream of messages the copies would cost more than the waiting.
@@ -67,16 +69,6 @@ pub(super) enum Matter {
     },
 }
 
-impl Matter {
-    /// What is kept here.
-    fn copy(&self) -> Option<&Held> {
-        match self {
-            Matter::Copy(held) | Matter::CopyOf { held, .. } => Some(held),
-            Matter::Send { .. } | Matter::Offer { .. } => None,
-        }
-    }
-}
-
 struct Kept {
     /// Without the number.
     header: Header,
@@ -110,6 +102,8 @@ pub(super) struct Journal {
     split: u32,
     /// Of copies.
     bytes: usize,
+    /// Of what is in senders' buffers.
+    lent: usize,
 
     /// All numbers before this one have arrived.
     next: u32,
@@ -134,7 +128,10 @@ pub(super) enum Seen {
 impl Journal {
     /// Whether a new message may go out: nothing before it waits to be sent again, and there is room to keep it.
     pub fn is_ready(&self) -> bool {
-        self.out == self.kept.len() && self.kept.len() < FRAMES_MAX && self.bytes < BYTES_MAX
+        self.out == self.kept.len()
+            && self.kept.len() < FRAMES_MAX
+            && self.bytes < BYTES_MAX
+            && self.lent < LENT_MAX
     }
 
     /// Whether a message of `len` bytes is best copied, although its sender's buffer could be kept.
@@ -159,7 +156,11 @@ impl Journal {
 
     /// The frame just sent with `number` is kept.
     pub fn keep(&mut self, header: &[u8], matter: Matter) {
-        self.bytes += matter.copy().map_or(0, |held| held.as_slice().len());
+        match &matter {
+            Matter::Copy(held) | Matter::CopyOf { held, .. } => self.bytes += held.as_slice().len(),
+            Matter::Send { bytes, .. } => self.lent += bytes,
+            Matter::Offer { .. } => {}
+        }
         self.keep_kept(Kept { header: Header::new(header), matter });
         self.was_told();
     }
@@ -228,8 +229,13 @@ impl Journal {
                     self.bytes -= held.as_slice().len();
                     pool.give_back(held);
                 }
-                Matter::Send { key, .. } if header.as_bytes()[0] == kinds::MATCH => whole.push(key),
-                Matter::Send { .. } | Matter::Offer { .. } => {}
+                Matter::Send { key, bytes } => {
+                    self.lent -= bytes;
+                    if header.as_bytes()[0] == kinds::MATCH {
+                        whole.push(key);
+                    }
+                }
+                Matter::Offer { .. } => {}
             }
         }
         self.first = ack;

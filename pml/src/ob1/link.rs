@@ -11,7 +11,8 @@
 //!  LINK      | kind | what |  rail  |       id         |     mine      |     yours    |   16 bytes
 //!            |  SEEN: nothing but `yours`, an ack. With a number: a place of a frame that is not needed any more
 //!            |  UP, on the rail itself: this is my rail number `rail`, in its life number `mine`
-//!            |  ROOM: my word number `mine` on whether I keep too many unexpected messages of yours: yes (`yours` 1) or no (0)
+//!            |  ROOM: my word number `mine`, in `yours`: 1 if I keep too many unexpected messages of yours, and 2 if long ones
+//!            |        find their receives posted
 //!            |  LOST: the rail that both call `id`, in my life `mine` of it or your life `yours` (0: not heard of), is lost
 //!
 //!            0      1      2        4              8              12             16
@@ -86,7 +87,7 @@ pub enum Word {
     Up = 1,
     /// A rail is lost.
     Lost = 2,
-    /// Whether there is room for messages that nothing is posted for.
+    /// Whether there is room for messages that nothing is posted for, and whether long ones find receives posted.
     Room = 3,
 }
 
@@ -111,7 +112,7 @@ pub enum Link {
     Seen { ack: u32 },
     Up { rail: u16, life: u32 },
     Lost { id: u32, mine: u32, yours: u32 },
-    Room { count: u32, full: bool },
+    Room { count: u32, full: bool, waits: bool },
 }
 
 impl LinkHeader {
@@ -122,7 +123,9 @@ impl LinkHeader {
             Link::Seen { ack } => (Word::Seen, 0, 0, 0, ack),
             Link::Up { rail, life } => (Word::Up, rail, 0, life, 0),
             Link::Lost { id, mine, yours } => (Word::Lost, 0, id, mine, yours),
-            Link::Room { count, full } => (Word::Room, 0, 0, count, full as u32),
+            Link::Room { count, full, waits } => {
+                (Word::Room, 0, 0, count, full as u32 | (waits as u32) << 1)
+            }
         };
         LinkHeader {
             kind: LINK,
@@ -144,7 +147,9 @@ impl LinkHeader {
             0 => Ok(Link::Seen { ack: yours }),
             1 if mine > 0 => Ok(Link::Up { rail, life: mine }),
             2 => Ok(Link::Lost { id, mine, yours }),
-            3 if yours <= 1 => Ok(Link::Room { count: mine, full: yours == 1 }),
+            3 if yours <= 3 => {
+                Ok(Link::Room { count: mine, full: yours & 1 == 1, waits: yours & 2 == 2 })
+            }
             _ => Err("what of a LINK"),
         }
     }
@@ -255,7 +260,8 @@ mod tests {
             Link::Seen { ack: 7 },
             Link::Up { rail: 3, life: 9 },
             Link::Lost { id: 0xABCD_1234, mine: 4, yours: 0 },
-            Link::Room { count: 12, full: true },
+            Link::Room { count: 12, full: true, waits: false },
+            Link::Room { count: 13, full: false, waits: true },
         ];
         for link in links {
             let header = LinkHeader::new(link);

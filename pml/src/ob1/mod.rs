@@ -142,6 +142,7 @@ impl<B: Btl> Ob1<B> {
         let mut caps = RailCaps::from(btl.caps());
         if let Some(limit) = self.engine.config.eager_limit {
             caps.eager_limit = caps.eager_limit.min(limit);
+            caps.posted_limit = caps.posted_limit.min(limit);
             caps.rndv_eager_limit = caps.rndv_eager_limit.min(limit);
         }
         caps.id = failover::rail_id(&btl.address());

@@ -22,6 +22,7 @@ pub(super) struct RailCaps {
     pub max_bcopy: usize,
     pub max_zcopy: usize,
     pub eager_limit: usize,
+    pub posted_limit: usize,
     pub rndv_eager_limit: usize,
     pub fragment: usize,
     pub put: bool,
@@ -50,6 +51,7 @@ impl From<&Caps> for RailCaps {
             max_bcopy: caps.max_bcopy,
             max_zcopy: caps.max_zcopy,
             eager_limit: caps.eager_limit,
+            posted_limit: caps.posted_limit.max(caps.eager_limit),
             rndv_eager_limit: caps.rndv_eager_limit.min(caps.max_bcopy),
             fragment: caps.fragment.max(1),
             put: caps.put,
@@ -307,7 +309,8 @@ impl PeerState {
     /// several what is long is announced, and striped.
     pub fn eager_limit(&self, lane: &RailCaps) -> usize {
         let up = self.rails.iter().filter(|row| row.state == RailState::Up).count();
-        if up > 1 { lane.eager_limit.min(STRIPED_FROM) } else { lane.eager_limit }
+        let limit = if self.room.waits { lane.posted_limit } else { lane.eager_limit };
+        if up > 1 { limit.min(STRIPED_FROM) } else { limit }
     }
 
     /// Whether messages to the peer may have to be sent again over another rail.

@@ -283,6 +283,12 @@ impl Recv {
         }
     }
 
+    /// Whether a rail could write a message of `length` bytes where it belongs.
+    pub fn lands_whole(&self, length: u64) -> bool {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        length <= self.buffer.capacity() && self.buffer.region(0..length).is_some()
+    }
+
     /// Whether it is in the queues.
     pub fn is_posted(&self) -> bool {
         matches!(self.state, RecvState::Posted | RecvState::Interrupted)

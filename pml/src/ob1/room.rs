@@ -8,11 +8,21 @@
 //! The bound: the limit, plus what was on its way when the word went out, plus a node for each send that its sender still
 //! holds open. A process's messages to itself are not counted: it would wait for itself. Nothing here is needed for
 //! progress: who never hears the word only goes on as before.
+//!
+//! The same word says whether long messages of the peer find their receives *posted*. Such a message lands where it belongs, and to ask
+//! for it first only takes time; one that comes too early is copied twice, through memory that is not in any cache, and takes two to
+//! three times as long as one that was asked for (`Caps::posted_limit`). So the first ones are announced, and the receiver counts those
+//! that found their receives: after [`posted_run`](super::Config::posted_run) in a row their sender need not ask any longer. One that comes too early ends that, and the
+//! next run has to be twice as long, up to [`RUN_MAX`].
 
+use super::RailId;
 use super::engine::Engine;
 use super::link::{Link, LinkHeader};
 use super::unexpected::{Body, Unexpected};
 use ironweave_btl::Peer;
+
+/// The longest run that is asked for.
+const RUN_MAX: u16 = 1024;
 
 /// One peer's part, in both directions.
 #[derive(Default, Debug)]
@@ -21,10 +31,17 @@ pub(super) struct Room {
     kept: usize,
     /// It was told that we are full.
     full: bool,
+    /// It was told that its long messages find their receives posted.
+    posted: bool,
+    /// Long messages in a row that did, and how many are to.
+    run: u16,
+    least: u16,
     /// Words told so far.
     told: u32,
     /// It is full: messages to it are announced.
     pub announce: bool,
+    /// Our long messages find their receives posted there.
+    pub waits: bool,
     /// The last of its words that was heard.
     heard: u32,
 }
@@ -53,8 +70,23 @@ impl Engine {
         let room = &mut self.peers.state(peer).room;
         room.kept += cost;
         if !room.full && (room.kept > limits.0 || all > limits.1) {
-            self.tell_room(peer, true);
+            self.tell_full(peer);
         }
+    }
+
+    /// A frame is kept before its turn, or before its communicator is there. That has a bound that breaks the peer: it is told in time.
+    pub fn charge_early(&mut self, peer: Peer) {
+        let state = self.peers.state(peer);
+        if !state.room.full && state.early_bytes > self.config.early_bytes / 4 {
+            self.tell_full(peer);
+        }
+    }
+
+    #[cold]
+    fn tell_full(&mut self, peer: Peer) {
+        self.peers.state(peer).room.full = true;
+        self.stats.throttled += 1;
+        self.tell_room(peer);
     }
 
     /// A message is about to go.
@@ -65,33 +97,72 @@ impl Engine {
             return;
         }
         self.kept -= cost;
-        let (all, limits) = (self.kept, (self.config.unexpected_bytes, self.config.unexpected_all));
         let room = &mut self.peers.state(peer).room;
         room.kept -= cost;
+        if room.full {
+            self.tell_empty(peer);
+        }
+    }
+
+    /// Tells the peer that it need not announce any longer, if enough was taken.
+    pub fn tell_empty(&mut self, peer: Peer) {
+        let (all, limits) = (self.kept, (self.config.unexpected_bytes, self.config.unexpected_all));
+        let state = self.peers.state(peer);
+        let room = &mut state.room;
         let enough = room.kept <= limits.0 / 2 && all <= limits.1 / 2;
-        if room.full && (enough || room.kept == 0) {
-            self.tell_room(peer, false);
+        let is_empty =
+            state.early_bytes <= self.config.early_bytes / 8 && (enough || room.kept == 0);
+        if room.full && is_empty {
+            room.full = false;
+            self.tell_room(peer);
+        }
+    }
+
+    /// A message of `length` bytes was announced, and its receive was `posted`, or not.
+    pub fn on_announced(&mut self, from: Peer, rail: RailId, length: u64, posted: bool) {
+        let caps = &self.caps[usize::from(rail.0)];
+        if length <= caps.eager_limit as u64 || length > caps.posted_limit as u64 {
+            return;
+        }
+        let room = &mut self.peers.state(from).room;
+        room.run = if posted { room.run.saturating_add(1) } else { 0 };
+        if !room.posted && room.run >= room.least.max(self.config.posted_run) {
+            room.posted = true;
+            self.stats.unasked += 1;
+            self.tell_room(from);
+        }
+    }
+
+    /// A message of `length` bytes came unasked, and could not land where it belongs.
+    pub fn on_too_early(&mut self, from: Peer, rail: RailId, length: usize) {
+        if length <= self.caps[usize::from(rail.0)].eager_limit {
+            return;
+        }
+        let room = &mut self.peers.state(from).room;
+        room.run = 0;
+        if room.posted {
+            room.posted = false;
+            room.least = (2 * room.least.max(self.config.posted_run)).min(RUN_MAX);
+            self.tell_room(from);
         }
     }
 
     #[cold]
-    fn tell_room(&mut self, peer: Peer, full: bool) {
+    fn tell_room(&mut self, peer: Peer) {
         let room = &mut self.peers.state(peer).room;
-        room.full = full;
         room.told = room.told.wrapping_add(1);
-        let word = Link::Room { count: room.told, full };
-        self.stats.throttled += u64::from(full);
+        let word = Link::Room { count: room.told, full: room.full, waits: room.posted };
         self.control(peer, &LinkHeader::new(word), None);
     }
 
-    /// The peer says whether it is full. An older word changes nothing.
-    pub fn on_room(&mut self, from: Peer, count: u32, full: bool) {
+    /// The peer says whether it is full, and whether it waits for long messages. An older word changes nothing.
+    pub fn on_room(&mut self, from: Peer, count: u32, full: bool, waits: bool) {
         let room = &mut self.peers.state(from).room;
         if count.wrapping_sub(room.heard) as i32 <= 0 {
             self.stats.stale += 1;
             return;
         }
-        (room.heard, room.announce) = (count, full);
+        (room.heard, room.announce, room.waits) = (count, full, waits);
         self.refresh(from);
     }
 

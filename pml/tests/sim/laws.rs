@@ -178,6 +178,7 @@ impl World {
             revoked: self.revoked.iter().filter(|revoked| **revoked).count(),
             controls: self.controls_taken,
             restarts: self.stats(|stats| stats.restarts),
+            unasked: self.stats(|stats| stats.unasked),
             healed: self.stats(|stats| stats.healed),
             parted: self.apart.len(),
             virtual_ns: self.net.now_ns(),

@@ -44,6 +44,7 @@ impl Plan {
             max_bcopy: 700,
             max_zcopy: if model.caps.max_zcopy == 0 { 0 } else { 12 << 10 },
             eager_limit: 1000,
+            posted_limit: 4000,
             rndv_eager_limit: 400,
             fragment: 600,
             ..model.caps
@@ -105,6 +106,7 @@ impl Plan {
                 caps.max_short - 16,
                 caps.max_bcopy,
                 caps.eager_limit,
+                caps.posted_limit,
                 caps.fragment,
                 2 * caps.fragment,
                 3000,

@@ -44,6 +44,7 @@ impl Pipe {
             max_bcopy: 8192,
             max_zcopy: 0,
             eager_limit: 16 << 10,
+            posted_limit: 16 << 10,
             rndv_eager_limit: 8192,
             fragment: 8192,
             put: false,
