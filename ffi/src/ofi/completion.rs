@@ -90,7 +90,9 @@ impl Port {
             Work::Receive => {
                 if entry.flags & raw::RECV != 0 {
                     let range = offset..offset + capacity;
-                    let start = if self.multi_recv {
+                    let start = if entry.len == 0 {
+                        Some(offset) // of an empty message the sockets provider names no place
+                    } else if self.multi_recv {
                         self.arena().locate(entry.buf.cast(), entry.len, &range)
                     } else {
                         (entry.len <= capacity).then_some(offset)
