@@ -161,7 +161,7 @@ fn table_line(samples: &Samples, entry: &Entry, standing: &Standing, verdict: &s
 /// The content of `RESULTS.md`.
 pub fn results_page(report: &Report, how: &str) -> String {
     let mut page = String::from(
-        "# Side by side\n\nWritten by `benches/compare --record`; README.md says how to read it. Figures are what this machine showed on that day; of other machines: [RESULTS-zen3.md](RESULTS-zen3.md), [RESULTS-zen4.md](RESULTS-zen4.md), [RESULTS-xeon.md](RESULTS-xeon.md).\n\n",
+        "# Side by side\n\nWritten by `benches/compare --record`; README.md says how to read it. Figures are what this machine showed on that day; of other machines: [RESULTS-zen3.md](RESULTS-zen3.md), [RESULTS-zen4.md](RESULTS-zen4.md), [RESULTS-zen5.md](RESULTS-zen5.md).\n\n",
     );
     // Writing to a String cannot fail.
     let _ = writeln!(
