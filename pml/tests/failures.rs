@@ -3,10 +3,12 @@
 mod util;
 
 use ironweave_btl::{Cause, Peer, Scope};
+use ironweave_pml::ob1::wire::{Announce, Envelope, Match, kinds};
 use ironweave_pml::ob1::{
     CommSpec, FT_TAG_MAX, Mode, PARTITIONED_TAG_MAX, PmlError, Source, Started, TagMatch,
 };
 use util::{Memory, Profile, World, pattern};
+use zerocopy::IntoBytes;
 
 fn rails() -> Vec<(&'static str, Vec<Profile>)> {
     vec![
@@ -607,4 +609,29 @@ fn a_turn_that_has_come_makes_room() {
     assert_eq!(world.engines[0].stats().throttled, 1);
     let sent = world.send(1, 0, Mode::Standard, &Memory::zeroed(5), 1);
     assert_eq!(sent, Started::Done, "it has to announce for ever");
+}
+
+/// What waits for earlier messages when its communicator is freed is answered, and takes no room any more.
+#[test]
+fn frames_that_wait_in_a_freed_communicator_are_answered() {
+    let mut world = World::with(2, &[Profile::copied()], |config| config.early_bytes = 8000);
+    let envelope = |seq| Envelope { cid: 1, epoch: 0, seq, source: 1, tag: 1, ready: false };
+    let whole = Match::new(kinds::MATCH, envelope(5));
+    world.fabric.inject(0, Peer(1), Peer(0), whole.as_bytes(), &pattern(3000, 1));
+    let announced = Announce::new(kinds::RNDV, envelope(6), 100_000, 77);
+    world.fabric.inject(0, Peer(1), Peer(0), announced.as_bytes(), &[]);
+    world.settle();
+    let stats = world.engines[0].stats();
+    assert_eq!((world.engines[0].usage().early, stats.throttled, stats.stale), (2, 1, 0));
+    let comm = world.comms[0];
+    world.engines[0].free_comm(comm);
+    assert_eq!((world.engines[0].usage().early, world.engines[0].stats().stale), (0, 2));
+    world.settle();
+    let group = || vec![Peer(0), Peer(1)];
+    let [_, there] = [0, 1].map(|rank| {
+        let spec = CommSpec::intra(4, 0, rank, group());
+        world.engines[rank as usize].add_comm(spec).expect("a new id")
+    });
+    let sent = world.engines[1].send(there, Mode::Standard, &Memory::zeroed(5).payload(), 0, 1);
+    assert_eq!(sent, Ok(Started::Done), "it has to announce for ever");
 }

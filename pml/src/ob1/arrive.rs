@@ -218,9 +218,14 @@ impl Engine {
             let Some(parked) = there.parked.remove(&turn) else { return };
             there.watch();
             let from = there.members[source as usize].peer;
-            self.leave_room(from, parked.payload.len());
-            self.replay_frame(parked.rail, from, &parked.header, &parked.payload);
+            self.arrive_parked(from, &parked);
         }
+    }
+
+    /// A parked frame arrives again.
+    pub fn arrive_parked(&mut self, from: Peer, parked: &Parked) {
+        self.leave_room(from, parked.payload.len());
+        self.replay_frame(parked.rail, from, &parked.header, &parked.payload);
     }
 
     fn replay_frame(&mut self, rail: RailId, from: Peer, header: &Header, payload: &[u8]) {

@@ -107,6 +107,12 @@ impl Comm {
         self.members.get(rank as usize).ok_or(PmlError::InvalidRank { rank, size: self.size() })
     }
 
+    /// The frames that wait for earlier ones, and whose they are.
+    fn take_parked(&mut self) -> Vec<(Peer, Parked)> {
+        let parked = std::mem::take(&mut self.parked);
+        parked.into_iter().map(|((of, _), it)| (self.members[of as usize].peer, it)).collect()
+    }
+
     /// To be called when one of the causes of care comes or goes.
     pub fn watch(&mut self) {
         self.careful = self.interruption.any() || self.poisoned > 0 || !self.parked.is_empty();
@@ -293,6 +299,11 @@ impl Engine {
             self.fail_posted(slot, PmlError::InvalidComm);
         }
         self.refuse_kept(comm, |_| Some(WireStatus::Stale));
+        let parked = self.comms.at(comm.slot).take_parked();
         self.comms.remove(comm);
+        // They come again, too late now: their senders are told, and their room is free.
+        for (from, parked) in parked {
+            self.arrive_parked(from, &parked);
+        }
     }
 }

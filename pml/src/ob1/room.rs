@@ -142,7 +142,7 @@ impl Engine {
         room.run = 0;
         if room.posted {
             room.posted = false;
-            room.least = (2 * room.least.max(self.config.posted_run)).min(RUN_MAX);
+            room.least = room.least.max(self.config.posted_run).saturating_mul(2).min(RUN_MAX);
             self.tell_room(from);
         }
     }
