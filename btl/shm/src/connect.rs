@@ -9,6 +9,7 @@ use crate::endpoint::{Dial, Incoming, Outgoing, Phase, Session, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::parking::wake_ring;
+use crate::patience::Patience;
 use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::segment;
 use crate::shuttle::Shuttles;
@@ -280,7 +281,14 @@ impl Shm {
             last_round: 0,
             answers: false,
         });
-        let mut incoming = Box::new(Incoming { reader, asker, shuttles, idle: 0, hot: false });
+        let mut incoming = Box::new(Incoming {
+            reader,
+            asker,
+            shuttles,
+            patience: Patience::new(),
+            idle: 0,
+            hot: false,
+        });
         wake_ring(&mut self.hot, peer, &mut incoming);
         self.rx[peer.index()] = Some(incoming);
         tracing::debug!(%peer, "up");

@@ -3,6 +3,7 @@
 use crate::assist::{Asker, Helper};
 use crate::host::Place;
 use crate::inbox::Inbox;
+use crate::patience::Patience;
 use crate::ring::{Reader, Writer};
 use crate::shuttle::Shuttles;
 use crate::socket;
@@ -39,6 +40,8 @@ pub(crate) struct Incoming {
     pub(crate) asker: Asker,
     /// The memory that goes to and fro.
     pub(crate) shuttles: Shuttles,
+    /// How soon an answer is looked for.
+    pub(crate) patience: Patience,
     /// Polls in a row that found nothing.
     pub(crate) idle: u32,
     /// Whether `progress` polls it; otherwise it is parked and has a bell.

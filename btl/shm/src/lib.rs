@@ -33,6 +33,7 @@ mod host;
 mod inbox;
 #[cfg(not(loom))]
 mod parking;
+mod patience;
 mod pieces;
 mod primitive;
 pub mod record;

@@ -35,6 +35,7 @@ pub(crate) use reader::Reader;
 use crate::assist::{self, Helper};
 use crate::config::Stores;
 use crate::distance::Distance;
+use crate::patience::Patience;
 use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Mark, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
@@ -48,6 +49,9 @@ const PARKED: usize = 2 * APART;
 /// What the reader says of its reads of the writer's memory (`ways.rs`; a word the reader stores, rarely). Not in the page of its
 /// indices, for the reason given there.
 const COMPLAINTS: usize = if cfg!(loom) { PARKED + 8 } else { 3 * APART };
+/// How long the two sides of a pair look away before they look for an answer (`patience.rs`; a word that the reader stores, rarely,
+/// if it decides for both).
+const PATIENCE: usize = COMPLAINTS + 8;
 /// Bytes of the ring that the reader is done with, since the start (a word the reader stores). In a page of its own: the
 /// writer reads [`PARKED`] with each frame, and processors learn to fetch what is used of the same page now and then. Then
 /// the way to the reader cannot be timed (`distance.rs`): 64 KiB took 19 instead of 6 µs to a far one.
@@ -538,6 +542,12 @@ impl Writer {
         if self.pos + (WRITE_AHEAD as u64) < self.limit {
             self.shared.claim(self.at(self.pos + WRITE_AHEAD as u64), 1);
         }
+    }
+
+    /// How long the reader wants both sides to look away before they look for an answer.
+    #[inline(always)]
+    pub(crate) fn patience(&self) -> u32 {
+        Patience::believed(self.shared.word(PATIENCE).load(Ordering::Relaxed))
     }
 
     /// What the reader says of reads of our memory.

@@ -538,6 +538,9 @@ impl Btl for Shm {
             // from the writer's cache, and no store of an answer is seen by others before that line is here.
             let most = if incoming.idle == 0 { BURST } else { 1 };
             incoming.idle = 0;
+            if let Some(pauses) = incoming.patience.strayed() {
+                incoming.reader.set_patience(pauses);
+            }
             let mut taken = 0;
             let began = incoming.reader.position();
             let end = loop {
@@ -643,9 +646,19 @@ impl Btl for Shm {
         let Some(Some(incoming)) = self.rx.get_mut(peer.index()) else { return Tiny::Left };
         let Some(spot) = incoming.reader.next() else { return Tiny::Left };
         // Asked before the wait, not after it.
-        let answers = |outgoing: &&mut Outgoing| outgoing.answers && outgoing.writer.is_far();
+        let answers = |outgoing: &&mut Outgoing| outgoing.answers;
         let outgoing = self.tx.get_mut(peer.index()).and_then(Option::as_mut).filter(answers);
+        let far = outgoing.as_ref().is_some_and(|outgoing| outgoing.writer.is_far());
         let mut left = turns;
+        // One of the two decides how soon both look.
+        let leads = self.me < peer;
+        if let Some(outgoing) = &outgoing
+            && turns > 0
+        {
+            let pauses =
+                if leads { incoming.reader.patience() } else { outgoing.writer.patience() };
+            (0..pauses).for_each(|_| std::hint::spin_loop());
+        }
         let word = loop {
             // Acquire: what the writer wrote before it published the word.
             let word = spot.word().load(Ordering::Acquire);
@@ -661,7 +674,12 @@ impl Btl for Shm {
         };
         if let Some(outgoing) = outgoing {
             outgoing.answers = false;
-            outgoing.writer.claim_next();
+            if far {
+                outgoing.writer.claim_next();
+            }
+            if leads && let Some(pauses) = incoming.patience.answered() {
+                incoming.reader.set_patience(pauses);
+            }
         }
         let len = match Reader::copy_tiny(spot, word, header, into) {
             Some(len) => {

@@ -3,9 +3,12 @@
 
 #[cfg(not(loom))]
 use super::ASSIST;
-use super::{BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, RING, place};
+use super::{
+    BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, PATIENCE, RING, place,
+};
 #[cfg(not(loom))]
 use crate::assist::Asker;
+use crate::patience::Patience;
 use crate::primitive::Ordering;
 use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
 use crate::shared::{Shared, Spot};
@@ -102,6 +105,19 @@ impl Reader {
     #[inline(always)]
     fn at(&self, pos: u64) -> usize {
         RING + (pos as usize & (self.geometry.ring - 1))
+    }
+
+    /// How long both sides look away before they look for an answer, as we said.
+    #[inline(always)]
+    pub(crate) fn patience(&self) -> u32 {
+        Patience::believed(self.shared.word(PATIENCE).load(Ordering::Relaxed))
+    }
+
+    /// Says so.
+    #[cold]
+    pub(crate) fn set_patience(&self, pauses: u32) {
+        // A hint: whoever sees it late looks too soon, or too late, once.
+        self.shared.word(PATIENCE).store(u64::from(pauses), Ordering::Relaxed);
     }
 
     /// Whether a record is there.

@@ -342,6 +342,17 @@ fn a_readers_index_that_makes_no_sense_breaks_the_ring() {
 }
 
 #[test]
+fn both_sides_look_away_as_the_reader_says_and_never_for_long() {
+    let (writer, reader, shared) = pair(512, 4096);
+    assert_eq!((writer.patience(), reader.patience()), (0, 0));
+    reader.set_patience(5);
+    assert_eq!((writer.patience(), reader.patience()), (5, 5));
+    shared.word(PATIENCE).store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(writer.patience(), Patience::believed(u64::MAX));
+    assert_eq!(writer.complaints().0, 0, "a word of its own");
+}
+
+#[test]
 fn payloads_go_to_and_fro_in_shuttles_however_far_the_reader_is() {
     for stores in [Stores::Cached, Stores::Streaming] {
         let mut sides = sides_with(4096, 16384, stores);
