@@ -513,7 +513,7 @@ pub(crate) fn read(pid: Pid, from: u64, region: &RecvRegion) -> Result<usize, Er
     let local = libc::iovec { iov_base: region.as_mut_ptr().cast(), iov_len: region.len() };
     let remote = libc::iovec { iov_base: from as *mut libc::c_void, iov_len: region.len() };
     // SAFETY: the kernel writes at most `region.len()` bytes at `region`, which is valid for writes while it
-    // exists; `remote` is an address in the other process, which the kernel checks. Test: `tests/endpoints.rs`.
+    // exists; `remote` is an address in the other process, which the kernel checks. Test: `tests/reads.rs`.
     let got = unsafe { libc::process_vm_readv(pid.as_raw_pid(), &local, 1, &remote, 1, 0) };
     match usize::try_from(got) {
         Ok(got) => Ok(got),
@@ -530,7 +530,7 @@ pub(crate) fn write(pid: Pid, to: u64, source: &SendRegion) -> Result<(), Errno>
         let remote = to.checked_add(done as u64).ok_or(Errno::FAULT)?;
         let remote = libc::iovec { iov_base: remote as *mut libc::c_void, iov_len: rest.len() };
         // SAFETY: the kernel reads at most `rest.len()` bytes of `rest`, which is valid for reads while it exists; `remote` is an
-        // address in the other process, which the kernel checks. Test: `tests/endpoints.rs`.
+        // address in the other process, which the kernel checks. Test: `tests/reads.rs`.
         let put = unsafe { libc::process_vm_writev(pid.as_raw_pid(), &local, 1, &remote, 1, 0) };
         match usize::try_from(put) {
             Ok(0) => return Err(Errno::FAULT),

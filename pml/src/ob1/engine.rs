@@ -371,7 +371,7 @@ pub(super) struct Port<'a> {
 }
 
 impl Sink for Port<'_> {
-    #[inline]
+    #[inline(always)]
     fn frame(&mut self, from: Peer, header: &[u8], payload: &[u8]) {
         if is_possible(from) {
             self.engine.frame(self.rail, from, header, payload);

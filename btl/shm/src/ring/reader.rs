@@ -24,6 +24,8 @@ const BULK_GIVE_BACK: usize = 8;
 /// How far before its next record a reader in the middle of a burst asks for lines, in bytes. Nearer ones are under
 /// way; asking for lines that the writer has not written yet would take them away from it.
 const READ_AHEAD: usize = 256;
+/// A cache line, in bytes.
+const LINE: u64 = 64;
 
 /// Where a payload lies.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +143,10 @@ impl Reader {
     /// Asks for the lines of the records after the next, of which some seem to be there.
     #[inline(always)]
     pub(crate) fn fetch_ahead(&self) {
-        self.shared.fetch(self.at(self.pos + READ_AHEAD as u64));
+        // Of several records in a line the first asks for all.
+        if self.pos.is_multiple_of(LINE) {
+            self.shared.fetch(self.at(self.pos + READ_AHEAD as u64));
+        }
     }
 
     /// Takes the next record, if one is there, and reports what it completes. `Ok(false)`: nothing is there.
@@ -157,24 +162,22 @@ impl Reader {
         warmth: &mut Warmth,
         shuttles: &mut Shuttles,
     ) -> Result<bool, Malformed> {
-        let at = self.at(self.pos);
+        let spot = self.spot();
         // Acquire: what the writer wrote before it published the word.
-        let word = self.shared.word(at).load(Ordering::Acquire);
+        let word = spot.word().load(Ordering::Acquire);
         if word == 0 {
             return Ok(false);
         }
         // The usual record in few steps; whatever is unusual about it, `take` finds.
         if let Some((header, len)) = Word::decode_inline(word)
-            && WORD + header + len <= RING + self.geometry.ring - at
             && self.partial.is_none()
+            && let Some(body) = spot.body(header + len)
+            && let Some((header, payload)) = body.split_at_checked(header)
         {
             counters.frames_received.add(1);
             counters.bytes_received.add(len as u64);
-            self.shared.with(at + WORD, header + len, |bytes| {
-                let (header, payload) = bytes.split_at(header);
-                sink.frame(from, header, payload);
-            });
-            self.advance((WORD + header + len).next_multiple_of(UNIT));
+            sink.frame(from, header, payload);
+            self.advance((WORD + body.len() + UNIT - 1) & !(UNIT - 1));
             return Ok(true);
         }
         self.take(word, from, sink, counters, warmth, shuttles)?;
@@ -184,8 +187,14 @@ impl Reader {
     /// Where the next record begins; `None` in the middle of a frame.
     #[inline(always)]
     pub(crate) fn next(&self) -> Option<Spot<'_>> {
+        self.partial.is_none().then(|| self.spot())
+    }
+
+    /// Where the next record begins, and the rest of the lap.
+    #[inline(always)]
+    fn spot(&self) -> Spot<'_> {
         let at = self.pos as usize & (self.geometry.ring - 1);
-        self.partial.is_none().then(|| self.shared.spot(RING + at, self.geometry.ring - at))
+        self.shared.spot(RING + at, self.geometry.ring - at)
     }
 
     /// What the record at `spot`, whose word is `word`, has for `into`, if it is a frame that lies here whole with a header of these
