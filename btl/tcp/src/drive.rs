@@ -105,13 +105,18 @@ impl Tcp {
 
     /// Writes what waits for `peer`. Answers whether anything moved.
     pub(crate) fn flush(&mut self, peer: Peer) -> bool {
+        self.flush_cut(peer, CHUNK)
+    }
+
+    /// As `flush`, with at most `first` bytes in the first call.
+    pub(crate) fn flush_cut(&mut self, peer: Peer, first: usize) -> bool {
         let Some(Slot { link: Link::Up(stream), .. }) = self.slots.get_mut(peer.index()) else {
             self.unlist(peer);
             return false;
         };
         let before = (stream.outbound.frames(), stream.outbound.queued_bytes());
         let flushed = match stream.doom {
-            None => stream.outbound.flush(stream.socket.as_fd(), CHUNK, &mut self.done),
+            None => stream.outbound.flush(stream.socket.as_fd(), first, CHUNK, &mut self.done),
             Some(_) => Ok(Flushed::All),
         };
         let after = (stream.outbound.frames(), stream.outbound.queued_bytes());
@@ -173,6 +178,9 @@ impl Tcp {
         let mut reports = pumped.reports;
         if pumped.bytes > 0 {
             self.pace.lively();
+            if let Link::Up(stream) = &mut self.slots[peer.index()].link {
+                stream.spoken_to = true;
+            }
         }
         if let Some(end) = pumped.end {
             reports += self.end(peer, ending(peer, end), sink);

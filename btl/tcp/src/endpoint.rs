@@ -3,6 +3,7 @@
 use crate::dial::Dial;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
+use crate::socket::is_near;
 use ironweave_btl::{EndpointState, Fault};
 use rustix::fd::OwnedFd;
 
@@ -69,10 +70,15 @@ pub struct Stream {
     pub hot: bool,
     /// Good-bye was queued; nothing is sent after it.
     pub departed: bool,
+    /// Both ends are on this host.
+    pub near: bool,
+    /// Something came since a borrowed payload was sent last: so the peer may wait for the next one.
+    pub spoken_to: bool,
 }
 
 impl Stream {
     pub fn new(socket: OwnedFd, superseded: u64) -> Self {
+        let near = is_near(&socket);
         Stream {
             socket,
             inbound: Inbound::default(),
@@ -85,6 +91,8 @@ impl Stream {
             streak: 0,
             hot: false,
             departed: false,
+            near,
+            spoken_to: true,
         }
     }
 }

@@ -115,18 +115,20 @@ impl Outbound {
     }
 
     /// Writes until all is written or the kernel takes no more. Descriptors whose last byte was taken go to
-    /// `done`. At most `chunk` bytes go into one call.
+    /// `done`. At most `first` bytes go into the first call, at most `chunk` into each other.
     ///
     /// # Errors
     /// Any `errno` that is not a reason to wait or to repeat.
     pub fn flush(
         &mut self,
         socket: BorrowedFd<'_>,
+        first: usize,
         chunk: usize,
         done: &mut VecDeque<Descriptor>,
     ) -> Result<Flushed, Errno> {
+        let mut most = first;
         while !self.items.is_empty() {
-            let (pieces, offered) = self.gather(chunk);
+            let (pieces, offered) = self.gather(most);
             let sent = if let [piece] = &pieces[..] {
                 rustix::net::send(socket, piece, SEND)
             } else {
@@ -139,6 +141,7 @@ impl Outbound {
                     if sent < offered {
                         return Ok(Flushed::Blocked);
                     }
+                    most = chunk;
                 }
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return Ok(Flushed::Blocked),
                 Err(Errno::INTR) => {}

@@ -73,8 +73,7 @@ pub fn listen_on(
 
 /// Makes a connection within this host what nothing is congested on: bounds the buffers that nobody has chosen, and takes it away from BBR, which would take the
 /// sender's pauses for want of bandwidth.
-fn set_near(socket: &OwnedFd, from: IpAddr, to: IpAddr, config: &TcpConfig) -> Result<(), Errno> {
-    let near = from == to || from.is_loopback() && to.is_loopback();
+fn set_near(socket: &OwnedFd, near: bool, config: &TcpConfig) -> Result<(), Errno> {
     if near && config.sndbuf.is_none() {
         sockopt::set_socket_send_buffer_size(socket, NEAR_SNDBUF)?;
     }
@@ -87,15 +86,20 @@ fn set_near(socket: &OwnedFd, from: IpAddr, to: IpAddr, config: &TcpConfig) -> R
     Ok(())
 }
 
+fn within_host(from: IpAddr, to: IpAddr) -> bool {
+    from == to || from.is_loopback() && to.is_loopback()
+}
+
+/// Whether both ends of a connection are on this host.
+pub fn is_near(socket: &OwnedFd) -> bool {
+    let here = getsockname(socket).map(SocketAddr::try_from);
+    let there = getpeername(socket).map(|peer| peer.map(SocketAddr::try_from));
+    matches!((here, there), (Ok(Ok(here)), Ok(Some(Ok(there)))) if within_host(here.ip(), there.ip()))
+}
+
 /// The options of an accepted connection.
 pub fn welcome(socket: &OwnedFd, config: &TcpConfig) -> Result<(), Errno> {
-    let ends = (
-        SocketAddr::try_from(getsockname(socket)?),
-        getpeername(socket)?.map(SocketAddr::try_from),
-    );
-    if let (Ok(here), Some(Ok(there))) = ends {
-        set_near(socket, here.ip(), there.ip(), config)?;
-    }
+    set_near(socket, is_near(socket), config)?;
     set_patience(socket, config)
 }
 
@@ -103,7 +107,7 @@ pub fn welcome(socket: &OwnedFd, config: &TcpConfig) -> Result<(), Errno> {
 pub fn dial(from: &SocketAddr, to: &SocketAddr, config: &TcpConfig) -> Result<OwnedFd, Errno> {
     let socket = open(to, config)?;
     bind(&socket, from)?;
-    set_near(&socket, from.ip(), to.ip(), config)?;
+    set_near(&socket, within_host(from.ip(), to.ip()), config)?;
     set_patience(&socket, config)?;
     match connect(&socket, to) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),

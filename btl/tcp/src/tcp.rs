@@ -55,6 +55,13 @@ const DIRECT: u32 = 4;
 /// 115 µs with this and 183 with one call for all.
 pub const CHUNK: usize = 1 << 20;
 
+/// Bytes that a segment takes within a host, where the loopback device has Linux's usual MTU of 65536.
+const SEGMENT: usize = 65_483;
+/// What goes ahead, in a call of its own, of a longer payload that its receiver may wait for: it copies this while the rest is copied. In
+/// turns, 64 KiB took 4 to 10 per cent less, 128 KiB 9, 256 KiB 4, 1 MiB 2 to 6. Only where all takes no segment more for it: one costs
+/// 3 to 4 µs.
+const CUT: usize = 32 << 10;
+
 /// Longest stay of a departed rail for its last bytes to arrive.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -376,6 +383,11 @@ fn raise_file_limit() {
     }
 }
 
+/// Most bytes of the first of the calls that send a payload of `len` bytes that its receiver may wait for.
+const fn first_cut(len: usize) -> usize {
+    if len > SEGMENT && len % SEGMENT <= CUT { CUT } else { CHUNK }
+}
+
 fn caps(interface: &Interface, link: u16, links: u16) -> Caps {
     // In Mb/s; -1 or nothing where the device does not know.
     let speed = std::fs::read_to_string(format!("/sys/class/net/{}/speed", interface.name))
@@ -475,12 +487,13 @@ impl Btl for Tcp {
             return Err((Refused::NoRoom, descriptor));
         }
         let first = stream.outbound.is_empty() && self.direct < DIRECT;
+        let answers = std::mem::take(&mut stream.spoken_to) && stream.near;
         stream.outbound.push_borrowed(descriptor, len);
         self.unflushed += 1;
         self.list_writer(peer);
         if first {
             self.direct += 1;
-            self.flush(peer);
+            self.flush_cut(peer, if answers { first_cut(len) } else { CHUNK });
         }
         self.sent(peer, len);
         Ok(())
@@ -606,6 +619,17 @@ impl Tcp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_goes_ahead_costs_no_segment_more() {
+        assert_eq!(first_cut(64 << 10), CUT);
+        assert_eq!(first_cut(1 << 20), CUT);
+        for len in (0..1 << 20).step_by(509) {
+            let first = first_cut(len).min(len);
+            let segments = first.div_ceil(SEGMENT) + (len - first).div_ceil(SEGMENT);
+            assert_eq!(segments, len.div_ceil(SEGMENT), "{first} of {len} bytes first");
+        }
+    }
 
     /// The machine this runs on has no address of the block for documentation (RFC 5737).
     #[test]
