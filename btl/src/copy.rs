@@ -33,9 +33,14 @@ const FAR_AHEAD: usize = 8 * BLOCK;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const STRING_FROM: usize = 16 << 10;
 
-/// From this length on strings are moved faster than blocks where that is quick ([`strings_are_quick`]).
+/// From this length on strings are moved faster than blocks where that is quick ([`strings_are_quick`]). On a Xeon of the fifth
+/// generation messages of 4 KiB to and fro took 3 per cent less, both ways at once 8 to 11.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-const QUICK_STRING_FROM: usize = 8 << 10;
+const QUICK_STRING_FROM: usize = 4 << 10;
+
+/// The same on Zen 5, where windows of 4 KiB went 4 per cent slower.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const QUICK_STRING_FROM_ZEN5: usize = 8 << 10;
 
 /// Fills `to` with `from`, as `copy_from_slice` does.
 ///
@@ -178,6 +183,39 @@ pub fn settle() {
     }
 }
 
+/// Whether the processor has an instruction that moves a line towards the cache that cores share ([`demote`]): Intel's Xeons since the
+/// fourth generation.
+#[must_use]
+pub fn can_demote() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        const LEAF: u32 = 7;
+        const CLDEMOTE: u32 = 1 << 25;
+        std::arch::x86_64::__cpuid_count(0, 0).eax >= LEAF
+            && std::arch::x86_64::__cpuid_count(LEAF, 0).ecx & CLDEMOTE != 0
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+/// Moves the lines of `len` bytes towards the cache that cores share: for what another core is about to read. A hint that changes
+/// nothing, wherever they are; no operation where [`can_demote`] is false.
+#[inline(always)]
+pub fn demote(from: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in (0..len).step_by(64) {
+        // SAFETY: touches neither memory's contents nor registers, whatever the address.
+        unsafe {
+            std::arch::asm!(
+                "cldemote [{line}]",
+                line = in(reg) from.wrapping_add(line),
+                options(nostack, preserves_flags, readonly)
+            );
+        }
+    }
+    let _ = (from, len);
+}
+
 /// Whether strings move quickly even near by: on Zen 5 cores, and on Intel's Xeons from the fourth generation on. Measured on Zen 5, in
 /// turns: in a core's own cache 97 to 131 GB/s beside 45 to 53 by blocks (64 KiB, the most where the target begins a line), and between
 /// two cores that share a third-level cache, messages to and fro, 64 KiB 1.43 to 1.23 µs, 1 MiB 23.3 to 21.0, 4 MiB 98 to 84; windows of
@@ -215,7 +253,7 @@ pub fn is_amd() -> bool {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 fn is_quick_string(len: usize) -> bool {
-    len >= QUICK_STRING_FROM && strings_are_quick()
+    len >= QUICK_STRING_FROM && strings_are_quick() && (len >= QUICK_STRING_FROM_ZEN5 || !is_amd())
 }
 
 /// Copies by the processor's own move of a string. The library's copy takes it for some lengths only. Others may see its stores in any
@@ -358,6 +396,13 @@ mod tests {
         assert!(target[..skip].iter().chain(&target[skip + len..]).all(|&b| b == 0xee), "{len}");
     }
 
+    /// As [`copy`].
+    unsafe fn copied_and_demoted(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: by contract.
+        unsafe { copy(from, to, len) }
+        demote(to, len);
+    }
+
     #[test]
     fn every_length_and_alignment_copies_the_same() {
         // Few under Miri, which is slow and takes one way only.
@@ -365,6 +410,7 @@ mod tests {
         for len in (0..70).chain((250..2700).step_by(step)).chain([10_007, 65_536]) {
             for skip in [0, 1, 16, 63] {
                 check(len, skip, copy);
+                check(len, skip, copied_and_demoted);
                 check(len, skip, copy_ahead);
                 check(len, skip, copy_past);
                 check(len, skip, copy_string);

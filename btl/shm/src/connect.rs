@@ -5,11 +5,11 @@
 //! no time limit: a live process may be computing for minutes before it looks at its sockets, and a dead one
 //! shows at once.
 
-use crate::endpoint::{Dial, Incoming, Outgoing, Phase, Session, Step, Stranger};
+use crate::endpoint::{Dial, Incoming, Outgoing, Phase, Sent, Session, Step, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
+use crate::manners::Manners;
 use crate::parking::wake_ring;
-use crate::patience::Patience;
 use crate::ring::{Fencing, Geometry, Reader, Writer};
 use crate::segment;
 use crate::shuttle::Shuttles;
@@ -17,6 +17,7 @@ use crate::socket::{self, Received};
 use crate::transport::{Shm, token};
 use crate::ways::{Choice, Experience};
 use crate::wire::{Attach, Message, Reason, Role, Transcript};
+use ironweave_btl::copy::can_demote;
 use ironweave_btl::secret::random;
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
 use rustix::event::epoll;
@@ -279,13 +280,13 @@ impl Shm {
             helper,
             choice: Choice::new(),
             last_round: 0,
-            answers: false,
+            sent: Sent::Nothing,
         });
         let mut incoming = Box::new(Incoming {
             reader,
             asker,
             shuttles,
-            patience: Patience::new(),
+            manners: Manners::new(can_demote()),
             idle: 0,
             hot: false,
         });

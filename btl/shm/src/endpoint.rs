@@ -3,7 +3,7 @@
 use crate::assist::{Asker, Helper};
 use crate::host::Place;
 use crate::inbox::Inbox;
-use crate::patience::Patience;
+use crate::manners::Manners;
 use crate::ring::{Reader, Writer};
 use crate::shuttle::Shuttles;
 use crate::socket;
@@ -28,8 +28,18 @@ pub(crate) struct Outgoing {
     pub(crate) choice: Choice,
     /// Before which look at what came the last frame was sent: several before one are a burst.
     pub(crate) last_round: u32,
-    /// Something was sent since the last frame came: so the next one may be answered, too.
-    pub(crate) answers: bool,
+    /// What was sent since the last frame came.
+    pub(crate) sent: Sent,
+}
+
+/// What an answer may be expected to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    Nothing,
+    /// A frame that takes longer to write than a line takes to come.
+    Payload,
+    /// A short frame: its answer, and what is sent after that, may be short, too.
+    Short,
 }
 
 /// Where frames from a peer come from.
@@ -40,8 +50,8 @@ pub(crate) struct Incoming {
     pub(crate) asker: Asker,
     /// The memory that goes to and fro.
     pub(crate) shuttles: Shuttles,
-    /// How soon an answer is looked for.
-    pub(crate) patience: Patience,
+    /// How the two sides hand lines over, if we decide that.
+    pub(crate) manners: Manners,
     /// Polls in a row that found nothing.
     pub(crate) idle: u32,
     /// Whether `progress` polls it; otherwise it is parked and has a bell.

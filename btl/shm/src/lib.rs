@@ -31,9 +31,9 @@ mod gets;
 #[cfg(not(loom))]
 mod host;
 mod inbox;
+mod manners;
 #[cfg(not(loom))]
 mod parking;
-mod patience;
 mod pieces;
 mod primitive;
 pub mod record;

@@ -31,16 +31,17 @@ mod tests;
 
 pub(crate) use reader::Reader;
 
-#[cfg(not(loom))]
 use crate::assist::{self, Helper};
 use crate::config::Stores;
 use crate::distance::Distance;
-use crate::patience::Patience;
+use crate::manners::Manner;
 use crate::primitive::{Ordering, compiler_fence, fence};
 use crate::record::{Kind, Mark, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
 use crate::shuttle::{Dock, OWN, Shuttle, Shuttles};
 use crate::ways::Complaints;
+#[cfg(not(loom))]
+use ironweave_btl::copy::can_demote;
 use ironweave_btl::{HEADER_MAX, TINY_MAX};
 use std::fmt;
 
@@ -49,9 +50,8 @@ const PARKED: usize = 2 * APART;
 /// What the reader says of its reads of the writer's memory (`ways.rs`; a word the reader stores, rarely). Not in the page of its
 /// indices, for the reason given there.
 const COMPLAINTS: usize = if cfg!(loom) { PARKED + 8 } else { 3 * APART };
-/// How long the two sides of a pair look away before they look for an answer (`patience.rs`; a word that the reader stores, rarely,
-/// if it decides for both).
-const PATIENCE: usize = COMPLAINTS + 8;
+/// How the two sides of a pair hand lines over (`manners.rs`; a word that the reader stores, rarely, if it decides for both).
+const MANNER: usize = COMPLAINTS + 8;
 /// Bytes of the ring that the reader is done with, since the start (a word the reader stores). In a page of its own: the
 /// writer reads [`PARKED`] with each frame, and processors learn to fetch what is used of the same page now and then. Then
 /// the way to the reader cannot be timed (`distance.rs`): 64 KiB took 19 instead of 6 µs to a far one.
@@ -152,6 +152,9 @@ const fn place(bulk_pos: u64, len: usize, bulk: usize) -> u64 {
     if at + len > bulk { pos + (bulk - at) as u64 } else { pos }
 }
 
+/// Longer payloads are not moved towards the reader: 16 KiB gained nothing.
+const DEMOTE_MAX: usize = 8 << 10;
+
 /// Why a frame did not go into the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Full {
@@ -200,6 +203,10 @@ pub(crate) struct Writer {
     bulk_pos: u64,
     bulk_limit: u64,
     distance: Distance,
+    /// The processor can move lines towards the reader.
+    demotes: bool,
+    /// The next frame is moved towards the reader once it is published: see [`await_next`](Writer::await_next).
+    awaited: bool,
     /// Where payloads are packed before they are streamed.
     scratch: Box<Scratch>,
 }
@@ -227,7 +234,27 @@ impl Writer {
             bulk_pos: 0,
             bulk_limit: geometry.bulk as u64,
             distance: Distance::new(stores),
+            demotes: can_demote(),
+            awaited: false,
             scratch: Box::new(Scratch([0; SCRATCH])),
+        }
+    }
+
+    /// Whether the reader is likely to wait for the next frame that is sent. If so, and the processor can, the lines of one that is short are moved
+    /// towards the cache that both share once it is published: there the reader finds them sooner than in ours (from 40 % less for 1 KiB
+    /// to 10 % less for 8 bytes, 4 and 8 KiB, on a Xeon of the fifth generation, in turns). In a burst the writer has no time for it (windows of 2 KiB went
+    /// half as fast). What goes in pieces gains nothing; nor does a writer whose reader moves back what it has read (windows of 8 KiB: half).
+    #[inline(always)]
+    pub(crate) fn await_next(&mut self, awaited: bool) {
+        self.awaited = awaited & self.demotes;
+    }
+
+    /// Moves the record from `start` to here towards the reader, if it is likely to wait for it.
+    #[inline(always)]
+    fn hand_over(&mut self, start: u64) {
+        if std::mem::take(&mut self.awaited) {
+            let at = self.at(start) & !63;
+            self.shared.demote(at, (self.at(self.pos - 1) + 1).saturating_sub(at));
         }
     }
 
@@ -373,6 +400,7 @@ impl Writer {
         self.shared.write(body, header);
         fill(&self.shared, body + header.len());
         self.publish(start, word);
+        self.hand_over(start);
         self.clear_ahead(word.footprint());
         Ok(())
     }
@@ -394,8 +422,10 @@ impl Writer {
             mark: Mark::NONE,
             payload: payload.len() as u32,
         };
-        self.shared.put(self.at(self.pos), word.encode(), header, payload);
+        let start = self.pos;
+        self.shared.put(self.at(start), word.encode(), header, payload);
         self.pos = end;
+        self.hand_over(start);
         self.clear_ahead(len);
         true
     }
@@ -447,6 +477,7 @@ impl Writer {
         // What is skipped at the end of the lap is shorter than the longest record without payload.
         self.admit(records + WORD + HEADER_MAX, end)?;
         self.bulk_pos = end;
+        let awaited = std::mem::take(&mut self.awaited);
 
         let bulk = RING + self.geometry.ring + (place % self.geometry.bulk as u64) as usize;
         let mut fill = |writer: &mut Self, offset, len| match shuttle {
@@ -464,6 +495,11 @@ impl Writer {
             // is stored after it waits until the line is back. 2 KiB took 0.21 instead of 0.23 µs, 4 KiB 0.285 instead of 0.305.
             self.shared.write(body, header);
             self.publish(start, word);
+            if awaited && !streamed && len <= DEMOTE_MAX {
+                let (shared, at) =
+                    shuttle.map_or((&self.shared, bulk), |(lent, shuttles)| shuttles.place(lent));
+                shared.demote(at, len);
+            }
             self.clear_ahead(UNIT);
             self.claim_ahead(len, streamed || shuttle.is_some());
             return Ok(());
@@ -544,10 +580,10 @@ impl Writer {
         }
     }
 
-    /// How long the reader wants both sides to look away before they look for an answer.
+    /// How the reader wants lines handed over.
     #[inline(always)]
-    pub(crate) fn patience(&self) -> u32 {
-        Patience::believed(self.shared.word(PATIENCE).load(Ordering::Relaxed))
+    pub(crate) fn manner(&self) -> Manner {
+        Manner::said(self.shared.word(MANNER).load(Ordering::Relaxed))
     }
 
     /// What the reader says of reads of our memory.

@@ -166,6 +166,12 @@ mod real {
             }
         }
 
+        /// Moves the lines of the `len` bytes at `at`, which are written and published, towards the cache that others share.
+        #[inline(always)]
+        pub(crate) fn demote(&self, at: usize, len: usize) {
+            ironweave_btl::copy::demote(self.at(at, len), len);
+        }
+
         /// Asks for the line at `at`, which is about to be read.
         #[inline(always)]
         pub(crate) fn fetch(&self, at: usize) {
@@ -337,6 +343,8 @@ mod model {
         pub(crate) fn settle(&self) {}
 
         pub(crate) fn claim(&self, _: usize, _: usize) {}
+
+        pub(crate) fn demote(&self, _: usize, _: usize) {}
 
         pub(crate) fn fetch(&self, _: usize) {}
 

@@ -5,7 +5,7 @@ use crate::assist::Helper;
 use crate::cma::{self, Gets, Registry};
 use crate::config::{OpenError, ShmConfig, SingleCopy, Stores};
 use crate::ending::Remains;
-use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Stranger};
+use crate::endpoint::{Endpoint, Incoming, Outgoing, Phase, Sent, Stranger};
 use crate::host::Place;
 use crate::inbox::{BELL_COUNT, INBOX_LEN, Inbox};
 use crate::pieces::{self, Cut, pieces};
@@ -16,7 +16,7 @@ use crate::warmth::Warmth;
 use crate::ways::READ_MIN;
 use crate::wire::{HandshakeKey, Message, PEER_MAX};
 use crate::{segment, socket, trial};
-use ironweave_btl::copy::{pack, strings_are_quick};
+use ironweave_btl::copy::{can_demote, pack, strings_are_quick};
 use ironweave_btl::memory::{RecvRegion, SendRegion};
 use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
@@ -61,6 +61,9 @@ pub(crate) fn max_bcopy() -> usize {
 pub(crate) const EAGER_LIMIT: usize = 128 << 10;
 /// The longest inline frame: beyond it, moving through the bulk area is faster.
 const INLINE_MAX: usize = 1024 + HEADER_MAX;
+/// The same where payloads are moved towards the reader ([`Writer::await_next`]), which does more for those that go to and fro in
+/// shuttles: 512 bytes 0.36 to 0.30 µs, 1 KiB 0.68 to 0.40, windows of 1 KiB twice as fast, in turns on a Xeon of the fifth generation.
+const INLINE_MAX_DEMOTING: usize = 512;
 
 /// Tokens of the event queue: what became readable.
 pub(crate) mod token {
@@ -173,7 +176,8 @@ impl Shm {
         if single_copy.is_some() {
             cma::permit();
         }
-        let max_inline = INLINE_MAX.min(geometry.inline_max());
+        let max_inline = if can_demote() { INLINE_MAX_DEMOTING } else { INLINE_MAX };
+        let max_inline = max_inline.min(geometry.inline_max());
         let max_bcopy = geometry
             .bulk_max()
             .min(max_bcopy())
@@ -401,7 +405,7 @@ impl Btl for Shm {
         };
         match sent {
             Ok(()) => {
-                outgoing.answers = true;
+                outgoing.sent = Sent::Short;
                 if outgoing.writer.reader_parked() {
                     self.ring_bell(peer);
                 } else if outgoing.last_round == self.round {
@@ -446,8 +450,7 @@ impl Btl for Shm {
         };
         match sent {
             Ok(()) => {
-                // An answer that takes longer to write comes too late for a line claimed early.
-                outgoing.answers = false;
+                outgoing.sent = Sent::Payload;
                 if outgoing.writer.reader_parked() {
                     self.ring_bell(peer);
                 }
@@ -528,18 +531,18 @@ impl Btl for Shm {
                 continue;
             }
             if let Some(Some(outgoing)) = self.tx.get_mut(peer.index())
-                && outgoing.answers
+                && outgoing.sent == Sent::Short
                 && outgoing.writer.is_far()
             {
-                outgoing.answers = false;
+                outgoing.sent = Sent::Nothing;
                 outgoing.writer.claim_next();
             }
             // A frame that came alone is handed up at once: looking for another one fetches, half of the time, the next line
             // from the writer's cache, and no store of an answer is seen by others before that line is here.
             let most = if incoming.idle == 0 { BURST } else { 1 };
             incoming.idle = 0;
-            if let Some(pauses) = incoming.patience.strayed() {
-                incoming.reader.set_patience(pauses);
+            if let Some(manner) = incoming.manners.strayed() {
+                incoming.reader.say(manner);
             }
             let mut taken = 0;
             let began = incoming.reader.position();
@@ -611,10 +614,10 @@ impl Btl for Shm {
             std::hint::spin_loop();
         }
         if let Some(Some(outgoing)) = self.tx.get_mut(peer.index())
-            && outgoing.answers
+            && outgoing.sent == Sent::Short
             && outgoing.writer.is_far()
         {
-            outgoing.answers = false;
+            outgoing.sent = Sent::Nothing;
             outgoing.writer.claim_next();
         }
         incoming.idle = 0;
@@ -628,7 +631,7 @@ impl Btl for Shm {
         if !outgoing.writer.send_tiny(header, payload) {
             return false;
         }
-        outgoing.answers = true;
+        outgoing.sent = Sent::Short;
         if outgoing.writer.reader_parked() {
             self.ring_bell(peer);
         } else if outgoing.last_round == self.round {
@@ -646,18 +649,19 @@ impl Btl for Shm {
         let Some(Some(incoming)) = self.rx.get_mut(peer.index()) else { return Tiny::Left };
         let Some(spot) = incoming.reader.next() else { return Tiny::Left };
         // Asked before the wait, not after it.
-        let answers = |outgoing: &&mut Outgoing| outgoing.answers;
-        let outgoing = self.tx.get_mut(peer.index()).and_then(Option::as_mut).filter(answers);
-        let far = outgoing.as_ref().is_some_and(|outgoing| outgoing.writer.is_far());
+        let asks = |outgoing: &&mut Outgoing| outgoing.sent != Sent::Nothing;
+        let mut outgoing = self.tx.get_mut(peer.index()).and_then(Option::as_mut).filter(asks);
+        let claims = |outgoing: &Outgoing| outgoing.sent == Sent::Short && outgoing.writer.is_far();
+        let claims = outgoing.as_deref().is_some_and(claims);
         let mut left = turns;
-        // One of the two decides how soon both look.
+        // One of the two decides how both hand lines over.
         let leads = self.me < peer;
-        if let Some(outgoing) = &outgoing
+        if let Some(outgoing) = &mut outgoing
             && turns > 0
         {
-            let pauses =
-                if leads { incoming.reader.patience() } else { outgoing.writer.patience() };
-            (0..pauses).for_each(|_| std::hint::spin_loop());
+            let manner = if leads { incoming.manners.now() } else { outgoing.writer.manner() };
+            outgoing.writer.await_next(manner.moves());
+            (0..manner.pauses()).for_each(|_| std::hint::spin_loop());
         }
         let word = loop {
             // Acquire: what the writer wrote before it published the word.
@@ -673,12 +677,12 @@ impl Btl for Shm {
             std::hint::spin_loop();
         };
         if let Some(outgoing) = outgoing {
-            outgoing.answers = false;
-            if far {
+            outgoing.sent = Sent::Nothing;
+            if claims {
                 outgoing.writer.claim_next();
             }
-            if leads && let Some(pauses) = incoming.patience.answered() {
-                incoming.reader.set_patience(pauses);
+            if leads && let Some(manner) = incoming.manners.answered() {
+                incoming.reader.say(manner);
             }
         }
         let len = match Reader::copy_tiny(spot, word, header, into) {

@@ -4,11 +4,11 @@
 #[cfg(not(loom))]
 use super::ASSIST;
 use super::{
-    BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, PARKED, PATIENCE, RING, place,
+    BULK_ALIGN, COMPLAINTS, CONSUMED, CONSUMED_BULK, Geometry, MANNER, PARKED, RING, place,
 };
 #[cfg(not(loom))]
 use crate::assist::Asker;
-use crate::patience::Patience;
+use crate::manners::Manner;
 use crate::primitive::Ordering;
 use crate::record::{Kind, Malformed, Mark, UNIT, WORD, Word};
 use crate::shared::{Shared, Spot};
@@ -109,17 +109,11 @@ impl Reader {
         RING + (pos as usize & (self.geometry.ring - 1))
     }
 
-    /// How long both sides look away before they look for an answer, as we said.
-    #[inline(always)]
-    pub(crate) fn patience(&self) -> u32 {
-        Patience::believed(self.shared.word(PATIENCE).load(Ordering::Relaxed))
-    }
-
-    /// Says so.
+    /// Says how both sides are to hand lines over.
     #[cold]
-    pub(crate) fn set_patience(&self, pauses: u32) {
-        // A hint: whoever sees it late looks too soon, or too late, once.
-        self.shared.word(PATIENCE).store(u64::from(pauses), Ordering::Relaxed);
+    pub(crate) fn say(&self, manner: Manner) {
+        // A hint: whoever sees it late does once what it did before.
+        self.shared.word(MANNER).store(manner.word(), Ordering::Relaxed);
     }
 
     /// Whether a record is there.

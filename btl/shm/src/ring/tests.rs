@@ -342,14 +342,56 @@ fn a_readers_index_that_makes_no_sense_breaks_the_ring() {
 }
 
 #[test]
-fn both_sides_look_away_as_the_reader_says_and_never_for_long() {
+fn both_sides_hand_lines_over_as_the_reader_says() {
     let (writer, reader, shared) = pair(512, 4096);
-    assert_eq!((writer.patience(), reader.patience()), (0, 0));
-    reader.set_patience(5);
-    assert_eq!((writer.patience(), reader.patience()), (5, 5));
-    shared.word(PATIENCE).store(u64::MAX, Ordering::Relaxed);
-    assert_eq!(writer.patience(), Patience::believed(u64::MAX));
+    assert_eq!(writer.manner(), Manner::PLAIN);
+    reader.say(Manner::said(2));
+    assert!(writer.manner().moves());
+    shared.word(MANNER).store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(writer.manner(), Manner::said(u64::MAX));
     assert_eq!(writer.complaints().0, 0, "a word of its own");
+}
+
+/// Tiny, inline, in shuttles and in the bulk area, whole and in pieces, over many laps.
+#[test]
+fn frames_that_are_moved_towards_the_reader_arrive_like_others() {
+    let mut sides = sides_with(2048, 1 << 20, Stores::Cached);
+    for side in &mut sides {
+        side.writer.demotes = true; // no operation where it cannot be
+    }
+    let [mut a, mut b] = sides;
+    let (header, mut random, mut tiny) = ([5, !0], 7_usize, 0);
+    a.writer.await_next(true);
+    assert!(!a.writer.send_tiny(header, &[0; TINY_MAX + 1]) && a.writer.awaited, "still to come");
+    for round in 0..if cfg!(miri) { 40 } else { 4000 } {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let most = [TINY_MAX, 400, 3000, 20_000][round % 4];
+        let payload = bytes(round, (random >> 33) % most + 1);
+        let Side { writer, shuttles, .. } = &mut a;
+        writer.await_next(round % 5 != 0);
+        let header_bytes = header.map(u64::to_ne_bytes);
+        if round % 4 == 0 && writer.send_tiny(header, &payload) {
+            tiny += 1;
+        } else if round % 4 < 2 {
+            let fill = |shared: &Shared, at| shared.write(at, &payload);
+            writer.send_inline(header_bytes.as_flattened(), payload.len(), fill).unwrap();
+        } else {
+            let lent = if round % 3 == 0 { shuttles.lend(payload.len()) } else { None };
+            let whole = payload.len() <= 8192;
+            let sent = writer.send_bulk(
+                header_bytes.as_flattened(),
+                payload.len(),
+                lent.map(|shuttle| (shuttle, &*shuttles)),
+                |_| if whole { payload.len() } else { 4096 },
+                |at, piece| piece.copy_from_slice(&payload[at..at + piece.len()]),
+            );
+            sent.unwrap();
+        }
+        assert!(!a.writer.awaited, "the next one only");
+        assert_eq!(b.receive(), Ok(Some(payload)), "round {round}");
+        std::mem::swap(&mut a, &mut b);
+    }
+    assert!(tiny > 0, "no frame was tiny");
 }
 
 #[test]
