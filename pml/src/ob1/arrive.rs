@@ -60,11 +60,10 @@ impl Engine {
             return self.arrive(rail, from, Frame::Match(*envelope), header, payload);
         }
         member.expected = member.expected.wrapping_add(1);
-        let slot = comm.take_posted(&mut self.recvs, envelope.source, envelope.tag);
-        if slot == NIL {
+        let posted = comm.pop_posted(&mut self.recvs, envelope.source, envelope.tag);
+        let Some((slot, recv)) = posted else {
             return self.arrive_unexpected(at, from, envelope, payload);
-        }
-        let recv = &mut self.recvs[slot];
+        };
         recv.matched_whole(envelope.source, envelope.tag, payload);
         if recv.detached {
             self.free_recv(slot);

@@ -7,7 +7,6 @@
 
 use super::link::unnumber_match;
 use super::peer::Peers;
-use super::slots::Key;
 use super::wire::{Envelope, Match, kinds};
 use super::{CommId, Ob1, ReqId, UNCHECKED};
 use ironweave_btl::memory::RecvRegion;
@@ -149,14 +148,9 @@ impl<B: Btl> Ob1<B> {
         source: u32,
         tag: i32,
     ) -> Option<ReqId> {
-        match self.engine.post_exact(comm, source, tag) {
-            0 => None,
-            token => {
-                let key = Key::from_wire(token);
-                self.engine.recvs[key.slot].lend(into);
-                Some(ReqId::recv(key))
-            }
-        }
+        let (key, recv) = self.engine.post_exact(comm, source, tag)?;
+        recv.lend(into);
+        Some(ReqId::recv(key))
     }
 
     /// Sends as [`send_inline`](Ob1::send_inline) does; whether it is out. If not, nothing was done: [`send`](Ob1::send) tells why.

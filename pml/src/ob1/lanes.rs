@@ -66,39 +66,34 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
         Lanes { lanes: Vec::new(), keyed: 0, shift: 0 }
     }
 
+    /// Where the lane of `key` is, or, if there is none, may be made (`Err`); beyond the end in an empty table.
     #[inline(always)]
-    fn probe(&self, key: u64) -> usize {
-        let mask = self.lanes.len() - 1;
+    fn probe(&self, key: u64) -> Result<usize, usize> {
+        let mask = self.lanes.len().wrapping_sub(1);
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize & mask;
         loop {
-            let found = self.lanes[at].key;
-            if found == key || found == VACANT {
-                return at;
+            match self.lanes.get(at) {
+                Some(lane) if lane.key == key => return Ok(at),
+                Some(lane) if lane.key != VACANT => at = (at + 1) & mask,
+                _ => return Err(at),
             }
-            at = (at + 1) & mask;
         }
     }
 
     /// The lane of `key`, if it was ever used.
     #[inline(always)]
     pub fn find(&mut self, key: u64) -> Option<&mut Lane<UNEXPECTED>> {
-        if self.lanes.is_empty() {
-            return None;
-        }
-        let at = self.probe(key);
-        (self.lanes[at].key == key).then(|| &mut self.lanes[at])
+        let at = self.probe(key).ok()?;
+        Some(&mut self.lanes[at])
     }
 
     /// The lane of `key`, made if there is none.
     #[inline(always)]
     pub fn lane(&mut self, key: u64) -> &mut Lane<UNEXPECTED> {
-        if !self.lanes.is_empty() {
-            let at = self.probe(key);
-            if self.lanes[at].key == key {
-                return &mut self.lanes[at];
-            }
+        match self.probe(key) {
+            Ok(at) => &mut self.lanes[at],
+            Err(_) => self.add(key),
         }
-        self.add(key)
     }
 
     #[cold]
@@ -106,7 +101,7 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
         if (self.keyed + 1) * 2 > self.lanes.len() {
             self.rebuild();
         }
-        let at = self.probe(key);
+        let (Ok(at) | Err(at)) = self.probe(key);
         self.keyed += 1;
         self.lanes[at].key = key;
         &mut self.lanes[at]
@@ -129,7 +124,7 @@ impl<const UNEXPECTED: usize> Lanes<UNEXPECTED> {
         self.shift = u64::BITS - size.trailing_zeros();
         self.keyed = busy;
         for lane in old.into_iter().filter(|lane| !lane.is_idle()) {
-            let at = self.probe(lane.key);
+            let (Ok(at) | Err(at)) = self.probe(lane.key);
             self.lanes[at] = lane;
         }
     }

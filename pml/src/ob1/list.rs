@@ -2,7 +2,7 @@
 
 use super::slots::{NIL, Slots};
 
-/// An entry's neighbours in one list.
+/// An entry's neighbours in one list. What the first entry has for one before it says nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     prev: u32,
@@ -48,41 +48,49 @@ impl<const LANE: usize> List<LANE> {
 
     #[inline(always)]
     pub fn push_back<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>, slot: u32) {
-        *slots[slot].links_mut() = Links { prev: self.tail, next: NIL };
-        if self.tail == NIL {
+        *slots[slot].links_mut() = self.append(slots, slot);
+    }
+
+    /// Makes `slot` the last entry, but for what it has to be told: its neighbours.
+    #[inline(always)]
+    pub fn append<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>, slot: u32) -> Links {
+        let prev = std::mem::replace(&mut self.tail, slot);
+        if prev == NIL {
             self.head = slot;
         } else {
-            slots[self.tail].links_mut().next = slot;
+            slots[prev].links_mut().next = slot;
         }
-        self.tail = slot;
+        Links { prev, next: NIL }
     }
 
     /// Takes out the first entry of a list that is not empty.
     #[inline(always)]
-    pub fn pop_front<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>) {
-        let next = slots[self.head].links().next;
-        self.head = next;
-        if next == NIL {
+    pub fn pop_front<'a, T: Linked<LANE>>(&mut self, slots: &'a mut Slots<T>) -> &'a mut T {
+        let first = &mut slots[self.head];
+        self.head = first.links().next;
+        if self.head == NIL {
             self.tail = NIL;
-        } else {
-            slots[next].links_mut().prev = NIL;
         }
+        first
     }
 
     /// Takes out an entry that is in this list.
     #[inline]
     pub fn remove<T: Linked<LANE>>(&mut self, slots: &mut Slots<T>, slot: u32) {
         let Links { prev, next } = *slots[slot].links();
-        if prev == NIL {
-            debug_assert_eq!(self.head, slot, "an entry of another list");
+        let before = if self.head == slot {
             self.head = next;
+            NIL
         } else {
+            debug_assert_eq!(slots[prev].links().next, slot, "an entry of another list");
             slots[prev].links_mut().next = next;
-        }
+            prev
+        };
         if next == NIL {
-            self.tail = prev;
+            debug_assert_eq!(self.tail, slot, "an entry of another list");
+            self.tail = before;
         } else {
-            slots[next].links_mut().prev = prev;
+            slots[next].links_mut().prev = before;
         }
         *slots[slot].links_mut() = Links::NONE;
     }
@@ -109,7 +117,12 @@ mod tests {
         fn like_a_vector(operations in proptest::collection::vec(any::<(bool, u8)>(), 0..60)) {
             let (mut slots, mut list, mut oracle) = (Slots::new(), List::<0>::EMPTY, Vec::new());
             for (push, which) in operations {
-                if push || oracle.is_empty() {
+                if !push && which % 3 == 0 && !oracle.is_empty() {
+                    let slot = list.head();
+                    list.pop_front(&mut slots);
+                    prop_assert_eq!(slot, oracle.remove(0));
+                    slots.remove(slot, Node(Links::NONE));
+                } else if push || oracle.is_empty() {
                     let slot = slots.insert(Node(Links::NONE)).slot;
                     list.push_back(&mut slots, slot);
                     oracle.push(slot);

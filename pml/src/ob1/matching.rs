@@ -11,7 +11,7 @@ use super::comm::Comm;
 use super::lanes::{ANY_SOURCE, ARRIVED, BY_TAG, EXACT, Lanes, POSTED, pair, source_word};
 use super::list::List;
 use super::recv::Recv;
-use super::slots::{NIL, Slots};
+use super::slots::{Key, NIL, Slots};
 use super::unexpected::{Place, Unexpected};
 use super::{Source, TagMatch};
 
@@ -94,24 +94,27 @@ impl Comm {
         self.posted_list(source, tag).push_back(recvs, slot);
     }
 
-    /// As `post`, without wildcards and only if no message is here; whether it was.
+    /// Queues a receive of one source and one tag in the slot that `recvs` reuses next, only if there is one, and no message is here: its
+    /// name and what is in the slot, to be set.
     #[inline(always)]
-    pub fn post_exact(
+    pub fn post_exact<'a>(
         &mut self,
-        recvs: &mut Slots<Recv>,
-        slot: u32,
+        recvs: &'a mut Slots<Recv>,
         source: u32,
         tag: i32,
-    ) -> bool {
+    ) -> Option<(Key, &'a mut Recv)> {
+        let slot = recvs.next_free();
         let lane = self.queues.lanes.lane(pair(source, tag));
-        if !lane.unexpected.is_empty() {
-            return false;
+        if slot == NIL || !lane.unexpected.is_empty() {
+            return None;
         }
-        lane.posted.push_back(recvs, slot);
-        recvs[slot].order = self.queues.order;
+        let links = lane.posted.append(recvs, slot);
+        let (key, recv) = recvs.reuse_entry();
+        recv.links = links;
+        recv.order = self.queues.order;
         self.queues.order += 1;
         self.queues.posted += 1;
-        true
+        Some((key, recv))
     }
 
     /// Takes a posted receive out.
@@ -152,21 +155,33 @@ impl Comm {
     }
 
     /// Takes the receive that a message matches out of the queues, or answers [`NIL`].
-    #[inline(always)]
+    #[inline]
     pub fn take_posted(&mut self, recvs: &mut Slots<Recv>, source: u32, tag: i32) -> u32 {
+        self.pop_posted(recvs, source, tag).map_or(NIL, |(slot, _)| slot)
+    }
+
+    /// Takes the receive that a message matches out of the queues: its slot and what is in it.
+    #[inline(always)]
+    pub fn pop_posted<'a>(
+        &mut self,
+        recvs: &'a mut Slots<Recv>,
+        source: u32,
+        tag: i32,
+    ) -> Option<(u32, &'a mut Recv)> {
         if self.queues.posted == 0 {
-            return NIL;
+            return None;
         }
         if self.queues.posted_wild == 0 {
-            let Some(lane) = self.queues.lanes.find(pair(source, tag)) else { return NIL };
+            let lane = self.queues.lanes.find(pair(source, tag))?;
             let slot = lane.posted.head();
-            if slot != NIL {
-                lane.posted.pop_front(recvs);
-                self.queues.posted -= 1;
+            if slot == NIL {
+                return None;
             }
-            return slot;
+            self.queues.posted -= 1;
+            return Some((slot, lane.posted.pop_front(recvs)));
         }
-        self.take_posted_wild(recvs, source, tag)
+        let slot = self.take_posted_wild(recvs, source, tag);
+        (slot != NIL).then(|| (slot, &mut recvs[slot]))
     }
 
     #[inline(never)]

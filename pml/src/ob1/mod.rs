@@ -101,7 +101,7 @@ use recv::RecvState;
 use request::Kind;
 use revoke::Interruption;
 use send::SendState;
-use slots::{Key, NIL};
+use slots::NIL;
 use std::fmt;
 
 /// Checks for failures are left out: see `measure-unchecked` in Cargo.toml.
@@ -226,13 +226,11 @@ impl<B: Btl> Ob1<B> {
         tag: TagMatch,
         blocking: bool,
     ) -> Result<ReqId, PmlError> {
-        if let (Source::Rank(rank), TagMatch::Tag(tag)) = (source, tag) {
-            let token = self.engine.post_exact(comm, rank, tag);
-            if token != 0 {
-                let key = Key::from_wire(token);
-                self.engine.recvs[key.slot].lend(region);
-                return Ok(ReqId::recv(key));
-            }
+        if let (Source::Rank(rank), TagMatch::Tag(tag)) = (source, tag)
+            && let Some((key, recv)) = self.engine.post_exact(comm, rank, tag)
+        {
+            recv.lend(region);
+            return Ok(ReqId::recv(key));
         }
         self.post_rare(comm, Buffer::Contiguous(region), source, tag, blocking)
     }
@@ -249,10 +247,8 @@ impl<B: Btl> Ob1<B> {
     ) -> Result<ReqId, PmlError> {
         let into = match (into, source, tag) {
             (Buffer::Contiguous(region), Source::Rank(rank), TagMatch::Tag(tag)) => {
-                let token = self.engine.post_exact(comm, rank, tag);
-                if token != 0 {
-                    let key = Key::from_wire(token);
-                    self.engine.recvs[key.slot].lend(region);
+                if let Some((key, recv)) = self.engine.post_exact(comm, rank, tag) {
+                    recv.lend(region);
                     return Ok(ReqId::recv(key));
                 }
                 Buffer::Contiguous(region)

@@ -85,11 +85,13 @@ impl Matcher {
             comm.unkeep(&mut self.messages, message);
             return Ok(message);
         }
-        let slot = self.recvs.insert(Recv::fresh()).slot;
+        let slot = self.recvs.take(Recv::fresh).slot;
         (self.recvs[slot].source, self.recvs[slot].tag) = (source, tag);
         match (source, tag) {
             (Source::Rank(rank), TagMatch::Tag(tag)) => {
-                assert!(comm.post_exact(&mut self.recvs, slot, rank, tag));
+                self.recvs.free(slot); // to be taken again
+                let posted = comm.post_exact(&mut self.recvs, rank, tag);
+                assert_eq!(posted.map(|(key, _)| key.slot), Some(slot));
             }
             _ => comm.post(&mut self.recvs, slot),
         }

@@ -384,40 +384,34 @@ impl Engine {
         Ok(key)
     }
 
-    /// Begins to post a receive for one source and one tag, when nothing is out of the ordinary: no message here, no failure,
-    /// no revocation. Its buffer is to be set at once. Answers the token, or 0 when nothing was done.
+    /// Posts a receive for one source and one tag, when nothing is out of the ordinary: no message here, no failure,
+    /// no revocation. Its buffer is to be lent to it at once.
     #[inline(always)]
-    pub fn post_exact(&mut self, id: CommId, rank: u32, tag: i32) -> u64 {
-        let Ok(comm) = self.comms.get_mut(id) else { return 0 };
+    pub fn post_exact(&mut self, id: CommId, rank: u32, tag: i32) -> Option<(Key, &mut Recv)> {
+        let comm = self.comms.get_mut(id).ok()?;
         let troubled = !UNCHECKED && (comm.interruption.any() || comm.failures.any());
         if rank >= comm.size() || troubled {
-            return 0;
+            return None;
         }
-        let slot = self.recvs.next_free();
-        if slot == NIL || !comm.post_exact(&mut self.recvs, slot, rank, tag) {
-            return 0;
-        }
-        let key = self.recvs.reuse();
-        let recv = &mut self.recvs[slot];
+        let (key, recv) = comm.post_exact(&mut self.recvs, rank, tag)?;
         (recv.comm, recv.source, recv.tag) = (id, Source::Rank(rank), TagMatch::Tag(tag));
         recv.state = RecvState::Posted;
         (recv.blocking, recv.detached) = (false, false);
-        key.to_wire()
+        Some((key, recv))
     }
 
     /// Frees a receive that is complete without error.
     #[inline(always)]
     pub fn take_done(&mut self, key: Key) -> Option<Status> {
-        let recv = self.recvs.get_mut(key)?;
-        if recv.state != RecvState::Complete || recv.error.is_some() || recv.rdma.is_some() {
-            return None;
-        }
-        let status = recv.status();
-        if !matches!(recv.buffer, Buffer::Contiguous(_)) {
-            recv.buffer = Buffer::NONE;
-        }
-        self.recvs.free(key.slot);
-        Some(status)
+        self.recvs.free_if(key, |recv| {
+            if recv.state != RecvState::Complete || recv.error.is_some() || recv.rdma.is_some() {
+                return None;
+            }
+            if !matches!(recv.buffer, Buffer::Contiguous(_)) {
+                recv.buffer = Buffer::NONE;
+            }
+            Some(recv.status())
+        })
     }
 
     /// Gives a message that has left the queues to a receive that is not in them.

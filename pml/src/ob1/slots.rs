@@ -83,12 +83,18 @@ impl<T> Slots<T> {
     /// Takes the free slot that `next_free` names. Its last value is still in it.
     #[inline]
     pub fn reuse(&mut self) -> Key {
+        self.reuse_entry().0
+    }
+
+    /// As `reuse`; the key and what is in the slot.
+    #[inline(always)]
+    pub fn reuse_entry(&mut self) -> (Key, &mut T) {
         let slot = self.free;
         let entry = &mut self.slots[slot as usize];
         self.free = entry.next_free;
         self.used += 1;
         entry.generation = entry.generation.wrapping_add(1);
-        Key { slot, generation: entry.generation }
+        (Key { slot, generation: entry.generation }, &mut entry.value)
     }
 
     #[cold]
@@ -145,6 +151,22 @@ impl<T> Slots<T> {
         self.used -= 1;
     }
 
+    /// Frees the entry if `take` has something of it, and leaves its value in the slot; nothing while `take` has nothing, or if the name is
+    /// not good.
+    #[inline(always)]
+    pub fn free_if<R>(&mut self, key: Key, take: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        let entry = self.slots.get_mut(key.slot as usize)?;
+        if entry.generation != key.generation || key.generation & 1 == 0 {
+            return None;
+        }
+        let taken = take(&mut entry.value)?;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next_free = self.free;
+        self.free = key.slot;
+        self.used -= 1;
+        Some(taken)
+    }
+
     /// All slots in use.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let used = |entry: &&Slot<T>| entry.generation & 1 == 1;
@@ -192,6 +214,21 @@ mod tests {
             assert_eq!(slots.get(Key::from_wire(word)), None);
         }
         assert_eq!(slots.iter().map(|(_, v)| *v).collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn what_is_freed_by_a_condition_is_free_once() {
+        let mut slots = Slots::new();
+        let (a, b) = (slots.insert(1), slots.insert(2));
+        assert_eq!(slots.free_if(a, |_| None::<()>), None);
+        assert_eq!((slots.get(a), slots.used()), (Some(&1), 2));
+        assert_eq!(slots.free_if(a, |value| Some(*value)), Some(1));
+        assert_eq!(slots.free_if(a, |value| Some(*value)), None);
+        assert_eq!(slots.free_if(Key { generation: a.generation + 1, ..a }, |_| Some(())), None);
+        assert_eq!((slots.get(a), slots.get(b), slots.used()), (None, Some(&2), 1));
+        assert_eq!(slots.next_free(), a.slot);
+        let (again, value) = slots.reuse_entry();
+        assert_eq!((again.slot, *value), (a.slot, 1));
     }
 
     #[test]
