@@ -31,6 +31,7 @@ mod tests;
 
 pub(crate) use reader::Reader;
 
+#[cfg(not(loom))]
 use crate::assist::{self, Helper};
 use crate::config::Stores;
 use crate::distance::Distance;
@@ -40,7 +41,6 @@ use crate::record::{Kind, Mark, UNIT, WORD, Word};
 use crate::shared::{APART, Shared};
 use crate::shuttle::{Dock, OWN, Shuttle, Shuttles};
 use crate::ways::Complaints;
-#[cfg(not(loom))]
 use ironweave_btl::copy::can_demote;
 use ironweave_btl::{HEADER_MAX, TINY_MAX};
 use std::fmt;
