@@ -4,11 +4,11 @@
 const FOUND: &[(&str, &str)] = &[
     (
         "shm_latency_8B",
-        "0.66 and 0.70 (C) since messages of a few bytes have a way of their own, 0.71 to 0.96 before. A loop of bare words to and fro takes 0.049 us, everybody's share; then 90 instructions follow from the message's arrival to the return of the receive, and 180 to the answer's word in the ring (single steps through the C library). When the host moves the cores all change together (0.070 beside 0.078). On a Xeon of the fifth generation 0.73 to 0.81 in six runs of 2026-11-26, then, since both sides look for an answer when it may be there, 0.68, 0.67, 0.83, 0.77, 0.63, 0.72 and 0.72 in seven more (0.131 to 0.190 us, by what else the host does)",
+        "0.66 and 0.70 (C) since messages of a few bytes have a way of their own, 0.71 to 0.96 before. A loop of bare words to and fro takes 0.049 us, everybody's share; then 90 instructions follow from the message's arrival to the return of the receive, and 180 to the answer's word in the ring (single steps through the C library). When the host moves the cores all change together (0.070 beside 0.078). On a Xeon of the fifth generation 0.73 to 0.81 in six runs of 2026-11-26, then, since both sides look for an answer when it may be there, 0.68, 0.67, 0.83, 0.77, 0.63, 0.72 and 0.72 in seven more (0.131 to 0.190 us, by what else the host does), and 0.57 to 0.62 in six since lines are moved to the shared cache",
     ),
     (
         "shm_latency_4KiB",
-        "0.68 and 0.71 since such messages are received without a request and their header is stored last; 0.73 to 1.12 before",
+        "0.68 and 0.71 since such messages are received without a request and their header is stored last; 0.73 to 1.12 before. On a Xeon of the fifth generation 0.80 to 0.97, and 0.70 to 0.86 in six runs since lines are moved to the shared cache",
     ),
     (
         "shm_latency_64KiB",
@@ -28,7 +28,7 @@ const FOUND: &[(&str, &str)] = &[
     ),
     (
         "shm_rate_8B",
-        "1.12 and 1.23 in two runs of one night. Between 0.97 and 1.41 in runs of two days, 1.20 in turns (23.9 beside 20.0 M/s): what of the hour does it was not found. 1.00 to 1.28 since short messages have a way of their own (six runs of one hour, the peer between 14.8 and 18.0 M/s). The receiver is the slower side; of its time a fifth is the wait for the lines of the ring, a fifth the matching, a third to post (perf). Since the evening of 2026-11-24 it posts in fewer steps: 25.5 instead of 24.7 M/s in turns, the peer 20.7. On Zen 5 1.09 to 1.13 (37.0 beside 32.8 M/s). On a Xeon of the fifth generation 0.94 to 1.58: a receiver executes some 510 instructions a message (single steps), four a cycle where the host leaves the core alone (22 M/s) and two where it does not (13), the best peer, who waits for lines, 14.7 and 12",
+        "1.12 and 1.23 in two runs of one night. Between 0.97 and 1.41 in runs of two days, 1.20 in turns (23.9 beside 20.0 M/s): what of the hour does it was not found. 1.00 to 1.28 since short messages have a way of their own (six runs of one hour, the peer between 14.8 and 18.0 M/s). The receiver is the slower side; of its time a fifth is the wait for the lines of the ring, a fifth the matching, a third to post (perf). Since the evening of 2026-11-24 it posts in fewer steps: 25.5 instead of 24.7 M/s in turns, the peer 20.7. On Zen 5 1.09 to 1.13 (37.0 beside 32.8 M/s). On a Xeon of the fifth generation 0.94 to 1.58: a receiver executed some 510 instructions a message, and 470 since the night of 2026-11-26 (single steps; 1.30 to 1.61 in four runs since), four a cycle where the host leaves the core alone (22 M/s) and two where it does not (13), the best peer, who waits for lines, 14.7 and 12",
     ),
     ("abi_bcast_8B", "within a few hundredths, on either side"),
     (
@@ -46,11 +46,11 @@ const FOUND: &[(&str, &str)] = &[
     ),
     (
         "tcp_latency_64KiB",
-        "on a Xeon of the fifth generation 0.97 to 1.11 in eight runs of an evening, 0.92 in one of the afternoon: all copy once in and once out, with as many calls. Pauses between polls, and to read 128 bytes to 16 KiB of a frame at first instead of 4 KiB, gained nothing in turns",
+        "on a Xeon of the fifth generation 0.97 to 1.11 in eight runs of an evening, 0.92 in one of the afternoon: all copy once in and once out, with as many calls. Pauses between polls, and to read 128 bytes to 16 KiB of a frame at first instead of 4 KiB, gained nothing in turns. Since 32 KiB go ahead of the rest 0.89 to 0.99 in five runs, 1.07 in one",
     ),
     (
         "tcp_latency_1MiB",
-        "on a Xeon of the fifth generation 0.88, 1.02 and 1.13 in three runs of 2026-11-26 since such messages go unasked to who waits, 0.83 and 1.07 before; a loop of bare sends and receives over a loopback took 0.9 to 1.0 of ours, whatever its pieces, buffers and ways to wait",
+        "on a Xeon of the fifth generation 0.88, 1.02 and 1.13 in three runs of 2026-11-26 since such messages go unasked to who waits, 0.83 and 1.07 before, 0.95 to 1.12 in six runs since 32 KiB go ahead of the rest; a loop of bare sends and receives over a loopback took 0.9 to 1.0 of ours, whatever its pieces, buffers and ways to wait",
     ),
     ("tcp_", "not found: other runs of these days had it met"),
     (
