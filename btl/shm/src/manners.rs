@@ -7,8 +7,8 @@
 //! two series), 4 to 6 from 14 % to nothing, 10 to 12 up to 6 %.
 //!
 //! And a line that was just written is in its writer's own cache, where the reader has to have it looked for. A writer with nothing
-//! else to do can move it to the cache that both share ([`Writer::await_next`](crate::ring::Writer::await_next)): on that Xeon 1 KiB took 40 % less, 64 bytes to 512 a fifth, 4 and
-//! 8 KiB a tenth, 8 bytes a tenth where both look late, too, and nothing otherwise.
+//! else to do can move it to the cache that both share ([`Writer::await_next`](crate::ring::Writer::await_next)). In turns on that Xeon 64 to 256 bytes took a fifth to a quarter
+//! less, 512 bytes to 2 KiB 9 to 25 per cent, 4 and 8 KiB 3 to 13, and 8 bytes 5 to 18; in a loop of bare stores 8 bytes gained where both look late, too, and little otherwise.
 //!
 //! Neither is always a gain. Where both sides send and then receive, as in a barrier, the message may have been on its way all the
 //! time, and the pauses are lost: a barrier of two took 1.3 times as long. And two processors of one core, as which a virtual machine's
