@@ -61,7 +61,7 @@ pub(crate) fn max_bcopy() -> usize {
 pub(crate) const EAGER_LIMIT: usize = 128 << 10;
 /// The longest inline frame: beyond it, moving through the bulk area is faster.
 const INLINE_MAX: usize = 1024 + HEADER_MAX;
-/// The same where payloads are moved towards the reader ([`Writer::await_next`]), which does more for those that go to and fro in
+/// The same where payloads are moved towards the reader ([`await_next`](crate::ring::Writer::await_next)), which does more for those that go to and fro in
 /// shuttles: 512 bytes 0.36 to 0.30 µs, 1 KiB 0.68 to 0.40, windows of 1 KiB twice as fast, in turns on a Xeon of the fifth generation.
 const INLINE_MAX_DEMOTING: usize = 512;
 
