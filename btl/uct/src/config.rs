@@ -33,9 +33,34 @@ pub struct UctConfig {
     pub check: Duration,
     /// How long a process that has finalized waits for its peers to see it.
     pub linger: Duration,
-    /// Connects endpoints to each other, and sends greetings over an interface of their own, also where an interface can
-    /// be connected to.
-    pub by_endpoints: bool,
+    /// What is connected where a transport has two ways.
+    pub connect: Connect,
+}
+
+/// What is connected to what, where a transport can do both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Connect {
+    /// As serves the transport best.
+    #[default]
+    Best,
+    /// Endpoints to a peer's interface: no greetings beforehand.
+    Interfaces,
+    /// Endpoints to each other, as greetings over another line say.
+    Endpoints,
+}
+
+impl Connect {
+    /// Whether endpoints of `transport`, which can do both, are connected to each other.
+    ///
+    /// Over tcp UCX closes a stream between endpoints with its endpoint, so that user memory which is being sent can be taken back at
+    /// any moment (law 2). A stream to an interface stays open for the other direction, and half a message would stay in it.
+    pub(crate) fn by_endpoints(self, transport: &str) -> bool {
+        match self {
+            Connect::Best => transport == "tcp",
+            Connect::Interfaces => false,
+            Connect::Endpoints => true,
+        }
+    }
 }
 
 impl Default for UctConfig {
@@ -53,7 +78,7 @@ impl Default for UctConfig {
             peer_timeout: Duration::from_secs(300),
             check: Duration::from_millis(100),
             linger: Duration::from_secs(1),
-            by_endpoints: false,
+            connect: Connect::Best,
         }
     }
 }

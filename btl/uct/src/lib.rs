@@ -34,7 +34,7 @@ mod tasks;
 mod verdict;
 mod wire;
 
-pub use config::{OpenError, UctConfig};
+pub use config::{Connect, OpenError, UctConfig};
 pub use rail::Uct;
 
 /// The component's name.

@@ -119,7 +119,8 @@ impl Uct {
         if let Some(why) = attributes.unfit() {
             return Err(unfit(why));
         }
-        let by_endpoints = !attributes.to_iface || config.by_endpoints && attributes.to_ep;
+        let chosen = attributes.to_ep && config.connect.by_endpoints(&resource.transport);
+        let by_endpoints = !attributes.to_iface || chosen;
         let mut contact = Contact { main: port.name(main).map_err(failed)?, ..Contact::default() };
         let mut aside = None;
         if queues {
@@ -130,7 +131,11 @@ impl Uct {
             aside = Some(main);
             port.set_aside(main);
         }
-        if by_endpoints {
+        if by_endpoints && attributes.to_iface {
+            // One interface does for both, and one system call to look at it.
+            contact.letters = Some(contact.main.clone());
+            aside = Some(main);
+        } else if by_endpoints {
             let way = crate::config::letters(library, resource)?
                 .ok_or_else(|| unfit("nothing on its device carries greetings"))?;
             let iface = port.add(&way, &settings(&way, 8192)).map_err(failed)?;
@@ -166,7 +171,7 @@ impl Uct {
             tasks: Tasks::default(),
             lent: Lent::new(random()?),
             reach,
-            caps: caps(resource, &attributes, frame, reach),
+            caps: caps(resource, &attributes, frame, reach, by_endpoints),
             blob,
             config: config.clone(),
             kind: resource.kind,
@@ -641,9 +646,17 @@ fn reads(resource: &Resource, attributes: &Attributes) -> bool {
         && (1..=OPENER_MAX).contains(&attributes.rkey_len)
 }
 
-fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach) -> Caps {
+fn caps(
+    resource: &Resource,
+    attributes: &Attributes,
+    frame: usize,
+    reach: Reach,
+    by_endpoints: bool,
+) -> Caps {
     let device = reach == Reach::Device;
-    let zcopy = device && attributes.zcopy_header >= LEAD_MAX;
+    // Where a fence is one (`rma`).
+    let fences = device || resource.transport == "tcp" && by_endpoints;
+    let zcopy = fences && attributes.zcopy_header >= LEAD_MAX;
     // Over ud a peer that is gone looks as one that is busy, for minutes.
     let tells =
         (attributes.peer_failure || attributes.ep_check) && !resource.transport.starts_with("ud_");
@@ -652,7 +665,6 @@ fn caps(resource: &Resource, attributes: &Attributes, frame: usize, reach: Reach
         device: format!("{} on {}", resource.transport, resource.device),
         max_short: MAX_SHORT.min(frame),
         max_bcopy: frame,
-        // Where a fence is one (`rma`).
         max_zcopy: if zcopy { frame.min(attributes.max_zcopy.saturating_sub(LEAD_MAX)) } else { 0 },
         eager_limit: frame.min(EAGER_MAX),
         posted_limit: frame.min(EAGER_MAX),

@@ -6,8 +6,9 @@
 //! read to its end (UCX opens all memory for writing too, so none may stay open for late repetitions), and who read by way
 //! of the kernel finds that it does not count (`reach`).
 //!
-//! Where messages are not sent out of user memory although UCX could: over tcp, half a message stays in a stream that UCX
-//! leaves open, and over ud the queue pair goes on reading what a flush gave back.
+//! Where messages are not sent out of user memory although UCX could: over tcp to an interface, half a message stays in a stream that
+//! UCX leaves open (between endpoints it is closed: [`Connect`](crate::Connect)), and over ud the queue pair goes on reading what a flush
+//! gave back.
 
 use crate::core::End;
 use crate::endpoint::Phase;

@@ -6,7 +6,7 @@ mod stranger;
 
 use ironweave_btl::{Address, Btl};
 use ironweave_btl_conformance::{Harness, Injected, Place, Site};
-use ironweave_btl_uct::{Uct, UctConfig};
+use ironweave_btl_uct::{Connect, Uct, UctConfig};
 use ironweave_ffi_uct::Uct as Library;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn library(version: &str) -> Result<String, String> {
     if file.exists() { Ok(file.display().to_string()) } else { Err(missing()) }
 }
 
-fn open(site: &Site, version: &str, transport: &str, by_endpoints: bool) -> Result<Uct, String> {
+fn open(site: &Site, version: &str, transport: &str, connect: Connect) -> Result<Uct, String> {
     let config = UctConfig {
         me: site.me,
         secret: site.secret,
@@ -33,7 +33,7 @@ fn open(site: &Site, version: &str, transport: &str, by_endpoints: bool) -> Resu
         devices: if transport == "tcp" { vec![String::from("lo")] } else { Vec::new() },
         rails: 1,
         connect_timeout: Duration::from_secs(20),
-        by_endpoints,
+        connect,
         ..UctConfig::default()
     };
     let mut rails = Uct::open_all(&config).map_err(|error| error.to_string())?;
@@ -47,7 +47,7 @@ macro_rules! rails {
     (@suite $harness:ty, $($test:ident)+) => {
         ironweave_btl_conformance::suite!(@tests $harness, $($test)+);
     };
-    ($($module:ident: $version:expr, $transport:expr, $place:expr, $by_endpoints:expr $(, $test:ident)*;)*) => {
+    ($($module:ident: $version:expr, $transport:expr, $place:expr, $connect:expr $(, $test:ident)*;)*) => {
         $(
             mod $module {
                 use super::*;
@@ -62,7 +62,7 @@ macro_rules! rails {
                     fn world(_: &Site) {}
 
                     fn open((): &(), site: &Site) -> Result<Uct, String> {
-                        open(site, $version, $transport, $by_endpoints)
+                        open(site, $version, $transport, $connect)
                     }
 
                     fn inject(_: &Site, address: &Address, round: u64) -> Injected {
@@ -89,27 +89,27 @@ macro_rules! rails {
 }
 
 rails! {
-    tcp_1_13: "debian", "tcp", Place::Processes, false;
-    posix_1_13: "debian", "posix", Place::Processes, false;
-    sysv_1_13: "debian", "sysv", Place::Processes, false;
-    self_1_13: "debian", "self", Place::Alone, false;
-    tcp_by_endpoints_1_13: "debian", "tcp", Place::Processes, true;
-    tcp_1_22: "ucx-1.22", "tcp", Place::Processes, false;
-    posix_1_22: "ucx-1.22", "posix", Place::Processes, false;
-    sysv_1_22: "ucx-1.22", "sysv", Place::Processes, false;
+    tcp_1_13: "debian", "tcp", Place::Processes, Connect::Best;
+    posix_1_13: "debian", "posix", Place::Processes, Connect::Best;
+    sysv_1_13: "debian", "sysv", Place::Processes, Connect::Best;
+    self_1_13: "debian", "self", Place::Alone, Connect::Best;
+    tcp_to_interfaces_1_13: "debian", "tcp", Place::Processes, Connect::Interfaces;
+    tcp_1_22: "ucx-1.22", "tcp", Place::Processes, Connect::Best;
+    posix_1_22: "ucx-1.22", "posix", Place::Processes, Connect::Best;
+    sysv_1_22: "ucx-1.22", "sysv", Place::Processes, Connect::Best;
 }
 
 // Beside them, memory is read by way of the kernel: the promises that are about memory, once more.
 rails! {
-    posix_cma_1_13: "debian", "posix+cma", Place::Processes, false,
+    posix_cma_1_13: "debian", "posix+cma", Place::Processes, Connect::Best,
         connects_once_and_reports_up, gives_everything_back_when_invalidated,
         comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
         sleeps_and_wakes, leaves_nothing_behind;
-    sysv_cma_1_13: "debian", "sysv+cma", Place::Processes, false,
+    sysv_cma_1_13: "debian", "sysv+cma", Place::Processes, Connect::Best,
         connects_once_and_reports_up, gives_everything_back_when_invalidated,
         comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
         sleeps_and_wakes, leaves_nothing_behind;
-    posix_cma_1_22: "ucx-1.22", "posix+cma", Place::Processes, false,
+    posix_cma_1_22: "ucx-1.22", "posix+cma", Place::Processes, Connect::Best,
         connects_once_and_reports_up, gives_everything_back_when_invalidated,
         comes_back_after_invalidation, survives_the_death_of_a_peer, moves_registered_memory,
         sleeps_and_wakes, leaves_nothing_behind;

@@ -4,9 +4,9 @@
 use crate::raw;
 use crate::status::Status;
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::VecDeque;
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What happened, told by [`Port::poll`](crate::Port::poll).
@@ -325,14 +325,60 @@ pub(crate) unsafe extern "C" fn purged(request: *mut raw::PendingReq, _: *mut c_
     unsafe { (*request.cast::<Wish>()).waits = false };
 }
 
-/// An operation under way; the library holds it until it called `done`.
+/// An operation under way; the library holds it until it counted it down, and called `done`.
 #[repr(C)]
 pub(crate) struct Operation {
-    pub completion: raw::Completion,
-    pub inbox: *const Inbox,
+    completion: UnsafeCell<raw::Completion>,
+    inbox: *const Inbox,
     pub cookie: u64,
-    /// `done` was called.
-    pub over: Cell<bool>,
+    /// How many times the library has to count down until it calls `done`.
+    count: c_int,
+    over: Cell<bool>,
+}
+
+/// As many as are counted down in vain ([`Operation::uncalled`]): over tcp the library ends what it cannot send twice (1.13 to 1.22,
+/// `uct_tcp_ep_sendv`: by purging the endpoint, then by itself), and builds with assertions end the process where that is once
+/// too often.
+const ENOUGH: c_int = 8;
+
+impl Operation {
+    /// One of which the library tells by calling `done`.
+    pub fn called(inbox: *const Inbox, cookie: u64) -> Box<Operation> {
+        Self::new(inbox, cookie, 1)
+    }
+
+    /// One that is to be asked whether it is over, since the library may tell more than once.
+    pub fn uncalled(inbox: *const Inbox, cookie: u64) -> Box<Operation> {
+        Self::new(inbox, cookie, ENOUGH)
+    }
+
+    fn new(inbox: *const Inbox, cookie: u64, count: c_int) -> Box<Operation> {
+        let completion = raw::Completion { func: done, count, status: Status::OK };
+        let completion = UnsafeCell::new(completion);
+        Box::new(Operation { completion, inbox, cookie, count, over: Cell::new(false) })
+    }
+
+    /// For the library, which may have it while this lives.
+    pub fn completion(&self) -> *mut raw::Completion {
+        self.completion.get()
+    }
+
+    /// Whether the library is done with it.
+    pub fn is_over(&self) -> bool {
+        // SAFETY: the library writes it within calls of this thread only.
+        self.over.get() || unsafe { (*self.completion.get()).count } < self.count
+    }
+
+    pub fn is_uncalled(&self) -> bool {
+        self.count == ENOUGH
+    }
+
+    /// How it ended, if the library is done with it and would not say so: once.
+    pub fn take_unsaid(&self) -> Option<Status> {
+        let unsaid = self.is_uncalled() && self.is_over() && !self.over.replace(true);
+        // SAFETY: as above.
+        unsaid.then(|| unsafe { (*self.completion.get()).status })
+    }
 }
 
 /// `uct_completion_callback_t`.
@@ -342,7 +388,9 @@ pub(crate) unsafe extern "C" fn done(completion: *mut raw::Completion) {
     operation.over.set(true);
     // SAFETY: the inbox outlives all operations.
     let inbox = unsafe { &*operation.inbox };
-    inbox.notes.borrow_mut().push(Note::Done(operation.cookie, operation.completion.status));
+    // SAFETY: the library writes it within calls of this thread only.
+    let status = unsafe { (*operation.completion.get()).status };
+    inbox.notes.borrow_mut().push(Note::Done(operation.cookie, status));
 }
 
 #[cfg(test)]
@@ -369,6 +417,40 @@ mod tests {
         assert_eq!(inbox.first(is(6), || [5, 6].into_iter().for_each(tell)), Look::Left);
         inbox.during(&mut |message: &[u8]| seen.push(message[0]), || tell(7));
         assert_eq!(seen, [3, 4, 5, 6, 7]);
+    }
+
+    /// What the library does when it is done with an operation (`uct_invoke_completion`).
+    fn count_down(operation: &Operation, status: Status) {
+        let completion = operation.completion();
+        // SAFETY: the operation is alive, and nobody else looks at it meanwhile.
+        unsafe {
+            assert!((*completion).count > 0, "where builds with assertions end the process");
+            if (*completion).status == Status::OK {
+                (*completion).status = status;
+            }
+            (*completion).count -= 1;
+            if (*completion).count == 0 {
+                ((*completion).func)(completion);
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_library_ends_twice_is_told_once() {
+        let inbox = Inbox::default();
+        let called = Operation::called(&raw const inbox, 3);
+        assert!(!called.is_over() && !called.is_uncalled());
+        count_down(&called, Status::OK);
+        assert!(called.is_over() && called.take_unsaid().is_none());
+        assert!(matches!(inbox.notes.borrow()[..], [Note::Done(3, Status::OK)]));
+        let uncalled = Operation::uncalled(&raw const inbox, 4);
+        assert!(!uncalled.is_over() && uncalled.take_unsaid().is_none());
+        count_down(&uncalled, Status::CANCELED);
+        count_down(&uncalled, Status::NO_DEVICE);
+        assert!(uncalled.is_over());
+        assert_eq!(uncalled.take_unsaid(), Some(Status::CANCELED));
+        assert_eq!((uncalled.take_unsaid(), uncalled.is_over()), (None, true));
+        assert_eq!(inbox.notes.borrow().len(), 1);
     }
 
     #[test]

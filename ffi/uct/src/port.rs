@@ -138,6 +138,8 @@ pub struct Port {
     vacant: Vec<u32>,
     by_handle: HashMap<*mut raw::Ep, u32>,
     operations: HashMap<u64, UnderWay>,
+    /// How many of them have to be asked whether they are over; a socket that has room wakes for them.
+    unsaid: usize,
     memory: Vec<(usize, Handle)>,
     inbox: Box<Inbox>,
     bed: Option<Bed>,
@@ -174,6 +176,7 @@ impl Port {
             vacant: Vec::new(),
             by_handle: HashMap::new(),
             operations: HashMap::new(),
+            unsaid: 0,
             memory: Vec::new(),
             inbox: Box::default(),
             bed: None,
@@ -521,6 +524,10 @@ impl Port {
     fn slot(&self, id: EpId) -> Option<&Endpoint> {
         let (generation, slot) = self.endpoints.get(id.index as usize)?;
         slot.as_ref().filter(|_| *generation == id.generation)
+    }
+
+    fn is_socket(&self, ep: &Endpoint) -> bool {
+        matches!(self.ifaces[ep.iface].way, Way::Socket)
     }
 
     /// One that the library takes something for.

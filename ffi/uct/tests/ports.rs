@@ -47,6 +47,8 @@ struct Side {
     broke: Vec<(u64, Status)>,
     /// Endpoints that told that they have room.
     room: Vec<u64>,
+    /// Operations that are over.
+    done: Vec<(u64, Status)>,
 }
 
 impl Side {
@@ -62,17 +64,25 @@ impl Side {
         let max = port.attributes(iface).max_bcopy;
         assert!((19_900..=20_000).contains(&max), "the setting is not taken: {max}");
         let name = port.name(iface).unwrap();
-        Side { port, iface, name, heard: Vec::new(), broke: Vec::new(), room: Vec::new() }
+        Side {
+            port,
+            iface,
+            name,
+            heard: Vec::new(),
+            broke: Vec::new(),
+            room: Vec::new(),
+            done: Vec::new(),
+        }
     }
 
     fn turn(&mut self) {
         self.port.tend();
-        let (heard, broke, room) = (&mut self.heard, &mut self.broke, &mut self.room);
+        let Side { heard, broke, room, done, .. } = self;
         self.port.poll(|event| match event {
             Event::Arrived(message) => heard.push(message.to_vec()),
             Event::Broke { mark, status } => broke.push((mark, status)),
             Event::Room { mark } => room.push(mark),
-            Event::Done { .. } => {}
+            Event::Done { cookie, status } => done.push((cookie, status)),
         });
     }
 }
@@ -285,7 +295,8 @@ fn read(test: &str, version: &str, transport: &str) {
     let mut port = Port::open(uct).unwrap();
     let iface = port.add(&resource, &[]).unwrap();
     let name = port.name(iface).unwrap();
-    let mut side = Side { port, iface, name, heard: vec![], broke: vec![], room: vec![] };
+    let (heard, broke, room, done) = (vec![], vec![], vec![], vec![]);
+    let mut side = Side { port, iface, name, heard, broke, room, done };
     let name = side.name.clone();
     assert!(side.port.reaches(iface, &name));
     assert!(side.port.attributes(iface).max_get > 0 && !side.port.attributes(iface).need_rkey);
@@ -331,6 +342,112 @@ fn read(test: &str, version: &str, transport: &str) {
     assert_eq!(side.port.under_way(), 0);
 }
 
+/// How a message that is half out ends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Half {
+    /// The peer takes it.
+    Taken,
+    /// It is taken back.
+    Fenced,
+    /// The same, by the end of its endpoint.
+    Closed,
+    /// The peer is gone.
+    Broken,
+}
+
+/// Messages out of the sender's memory over a stream between two endpoints whose receiver does not look: the one that is half out comes
+/// to its end once, whatever becomes of it, and nobody reads its memory any more.
+fn half(test: &str, version: &str, transport: &str) {
+    let Some((uct, resource)) = resource(test, version, transport) else { return };
+    for end in [Half::Taken, Half::Fenced, Half::Closed, Half::Broken] {
+        let mut sides = [Side::open(uct, &resource), Side::open(uct, &resource)];
+        let mut line = |at: usize| {
+            let Side { port, iface, .. } = &mut sides[at];
+            let ep = port.prepare(*iface, at as u64).unwrap();
+            (ep, port.ep_address(ep).unwrap())
+        };
+        let ends = [line(0), line(1)];
+        for at in [0, 1] {
+            let (device, address) = (sides[1 - at].name.device.clone(), &ends[1 - at].1);
+            sides[at].port.join(ends[at].0, &device, address).unwrap();
+        }
+        let ep = ends[0].0;
+        until(&mut sides, "the first message", |sides| {
+            let _ = sides[0].port.send_short(ep, 1, b"");
+            !sides[1].heard.is_empty()
+        });
+        let mut memory: Vec<u8> = (0..19_000).map(|at: u32| (at / 3) as u8).collect();
+        let right = memory.clone();
+        let mut sent = 0;
+        let half = loop {
+            sent += 1;
+            assert!(sent < 100_000, "the socket takes everything");
+            let piece = (memory.as_ptr(), memory.len(), None);
+            let header = u64::to_ne_bytes(sent);
+            #[allow(unsafe_code)]
+            // SAFETY: the memory is written when the message is over only.
+            match unsafe { sides[0].port.send_pieces(ep, &header, &[piece], sent) } {
+                Ok(true) => {}
+                Ok(false) => break sent,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(!sides[0].port.is_quiet(ep));
+        let [mut sender, mut receiver] = sides;
+        for _ in 0..100 {
+            sender.turn();
+        }
+        assert_eq!(sender.done, [], "nobody takes it");
+        let mut receiver = match end {
+            Half::Taken => Some(receiver),
+            Half::Fenced => {
+                assert!(sender.port.fence(ep, Duration::ZERO), "at once");
+                sender.turn();
+                assert!(sender.port.is_quiet(ep));
+                memory.fill(99);
+                sender.port.close(ep);
+                Some(receiver)
+            }
+            Half::Closed => {
+                sender.port.close(ep);
+                memory.fill(99);
+                Some(receiver)
+            }
+            Half::Broken => {
+                receiver.turn();
+                drop(receiver);
+                None
+            }
+        };
+        let since = Instant::now();
+        let is_told = |sender: &Side, receiver: &Option<Side>| match receiver {
+            _ if sender.done.is_empty() => false,
+            Some(receiver) if end == Half::Taken => receiver.heard.len() > half as usize,
+            Some(receiver) => !receiver.broke.is_empty(),
+            None => !sender.broke.is_empty(),
+        };
+        while !is_told(&sender, &receiver) {
+            let at = (&sender.done, &sender.broke, receiver.as_ref().map(|it| it.heard.len()));
+            assert!(since.elapsed() < Duration::from_secs(30), "{end:?}: {at:?}");
+            sender.turn();
+            receiver.iter_mut().for_each(Side::turn);
+        }
+        for _ in 0..100 {
+            sender.turn();
+        }
+        assert!(
+            matches!(sender.done[..], [(of, status)] if of == half && status.is_error() == (end != Half::Taken))
+        );
+        assert_eq!(sender.port.under_way(), 0);
+        for message in
+            receiver.iter().flat_map(|receiver| &receiver.heard).skip_while(|it| it.len() == 8)
+        {
+            assert!(message[8..] == right, "{end:?}: a whole message of other bytes");
+        }
+        sender.port.close(ep);
+    }
+}
+
 macro_rules! each {
     ($what:ident: $($name:ident: $version:literal, $transport:literal;)*) => {
         $(
@@ -356,6 +473,11 @@ each! { talk:
 each! { read:
     reads_over_cma_of_debian: "debian", "cma";
     reads_over_cma_of_1_22: "ucx-1.22", "cma";
+}
+
+each! { half:
+    half_a_message_over_tcp_of_debian: "debian", "tcp";
+    half_a_message_over_tcp_of_1_22: "ucx-1.22", "tcp";
 }
 
 each! { purge:

@@ -5,11 +5,10 @@
 //! back), the kernel's copies (cma) come to their end, which no peer can delay.
 
 use super::{EpId, IfaceId, Interface, MESSAGE, Port, padded};
-use crate::inbox::{Operation, done};
+use crate::inbox::{Note, Operation};
 use crate::library::{UctError, call};
 use crate::raw::{self, Handle};
 use crate::status::Status;
-use std::cell::Cell;
 use std::ffi::c_uint;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -143,25 +142,41 @@ impl Port {
     }
 
     fn operation(&mut self, ep: EpId, cookie: u64) -> *mut raw::Completion {
-        let completion = raw::Completion { func: done, count: 1, status: Status::OK };
         let inbox = &raw const *self.inbox;
-        let operation = Box::new(Operation { completion, inbox, cookie, over: Cell::new(false) });
-        let under_way = UnderWay { ep, operation };
-        let under_way = self.operations.entry(cookie).insert_entry(under_way).into_mut();
-        (&raw mut *under_way.operation).cast() // the completion is its first field
+        let socket = self.endpoint(ep).is_some_and(|ep| self.is_socket(ep));
+        let operation = match socket {
+            true => Operation::uncalled(inbox, cookie),
+            false => Operation::called(inbox, cookie),
+        };
+        let completion = operation.completion();
+        self.operations.insert(cookie, UnderWay { ep, operation });
+        completion
     }
 
     fn begun(&mut self, cookie: u64, status: Status) -> Result<bool, Status> {
         if status != Status::IN_PROGRESS {
             self.operations.remove(&cookie);
+        } else if self.operations.get(&cookie).is_some_and(|it| it.operation.is_uncalled()) {
+            self.unsaid += 1;
         }
         status.check().map(|status| status == Status::OK)
+    }
+
+    /// Takes note of what the library is done with and would not say.
+    #[cold]
+    pub(super) fn hear_unsaid(&mut self) {
+        let mut notes = self.inbox.notes.borrow_mut();
+        let operations = self.operations.values().map(|under_way| &under_way.operation);
+        for (cookie, status) in operations.filter_map(|it| Some((it.cookie, it.take_unsaid()?))) {
+            self.unsaid -= 1;
+            notes.push(Note::Done(cookie, status));
+        }
     }
 
     /// Whether the library has nothing under way over an endpoint that reaches memory of the caller's.
     #[must_use]
     pub fn is_quiet(&self, id: EpId) -> bool {
-        let busy = |under: &UnderWay| under.ep == id && !under.operation.over.get();
+        let busy = |under: &UnderWay| under.ep == id && !under.operation.is_over();
         !self.operations.values().any(busy)
     }
 

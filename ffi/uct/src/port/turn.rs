@@ -91,6 +91,9 @@ impl Port {
     #[inline]
     fn run(&mut self, mut f: impl FnMut(Event<'_>), progress: impl FnOnce() -> usize) -> usize {
         let count = self.inbox.during(&mut |message: &[u8]| f(Event::Arrived(message)), progress);
+        if self.unsaid > 0 {
+            self.hear_unsaid();
+        }
         if !self.inbox.notes.borrow().is_empty() {
             self.tell(&mut f);
         }
@@ -147,7 +150,7 @@ impl Port {
         if self.ifaces.iter().any(deaf) {
             return Err(NotWaitable);
         }
-        if !self.operations.is_empty() {
+        if self.operations.len() > self.unsaid {
             return Ok(None); // some go on only while somebody polls
         }
         if self.bed.is_none() {
