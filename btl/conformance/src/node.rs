@@ -102,9 +102,11 @@ impl<H: Harness> Node<H> {
             return false;
         }
         let mut busy = self.pump();
-        if self.rng.random_range(0..4) == 0 {
-            busy |= self.take_tiny();
-        }
+        busy |= match self.rng.random_range(0..8) {
+            0 | 1 => self.take_tiny(),
+            2 => self.take_next(),
+            _ => false,
+        };
         busy |= self.progress();
         if self.leaving && self.jobs.is_empty() && self.btl().unflushed() == 0 {
             // What is out now will not come back: its frames were flushed, or its peer is gone.
@@ -157,6 +159,38 @@ impl<H: Harness> Node<H> {
             }
         }
         busy
+    }
+
+    /// Takes frames by the other one: the next of a peer is shown, and taken or left.
+    fn take_next(&mut self) -> bool {
+        let peers: Vec<u32> = self.check.peers.keys().copied().collect();
+        let Some(&peer) = peers.get(self.rng.random_range(0..peers.len().max(1))) else {
+            return false;
+        };
+        let mut busy = false;
+        loop {
+            let (wanted, turns) = (self.rng.random_range(0..4) > 0, self.rng.random_range(0..3));
+            let mut shown = None;
+            let taken = self.btl().take_next(Peer(peer), turns, |header, payload| {
+                shown = Some((header.to_vec(), payload.to_vec()));
+                wanted
+            });
+            match shown {
+                Some((header, payload)) if taken && wanted => {
+                    self.check.frame(Peer(peer), &header, &payload);
+                    busy = true;
+                }
+                _ if taken => {
+                    self.check.wrong(String::from("a frame was taken that nobody wanted"));
+                    return true;
+                }
+                Some(_) if wanted => {
+                    self.check.wrong(String::from("a frame that was taken is said to be left"));
+                    return true;
+                }
+                _ => return busy,
+            }
+        }
     }
 
     /// One `progress`, with the states looked at before and after.

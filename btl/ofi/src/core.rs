@@ -159,12 +159,7 @@ impl Core {
     pub(crate) fn event<S: Sink>(&mut self, event: Event<'_>, sink: &mut S) {
         match event {
             Event::Arrived(message) => self.arrived(message, sink),
-            Event::Sent { mark } => {
-                if let Some((_, ep)) = self.live(mark) {
-                    ep.flying -= 1;
-                    ep.stuck = None;
-                }
-            }
+            Event::Sent { mark } => self.sent(mark),
             Event::Read { mark, bytes } => {
                 if let Some(descriptor) = self.reads.landed(mark, bytes) {
                     self.reports += 1;
@@ -218,6 +213,44 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// A send of that life is over.
+    #[inline]
+    pub(crate) fn sent(&mut self, life: u64) {
+        if let Some((_, ep)) = self.live(life) {
+            ep.flying -= 1;
+            ep.stuck = None;
+        }
+    }
+
+    /// Shows a message to `take`, if it is the next frame of `peer` and nothing is out of the ordinary; whether that took it, which it is
+    /// not shown otherwise. As little is believed as by [`Core::arrived`].
+    #[inline]
+    pub(crate) fn show(
+        &mut self,
+        peer: Peer,
+        message: &[u8],
+        take: impl FnOnce(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        let window = self.window;
+        let Some((prefix, Kind::Data, header, payload)) = Prefix::split(message) else {
+            return false;
+        };
+        let Some(ep) = self.peers[peer.index()].ep.as_deref_mut() else { return false };
+        let (number, credits) = (prefix.number.get(), prefix.credits.get());
+        let next = prefix.token.get() == ep.token && number == ep.next_in;
+        if !next || !ep.expects_frames() || ep.unread < credits.into() || !take(header, payload) {
+            return false;
+        }
+        ep.stuck = None;
+        ep.unread -= u32::from(credits);
+        if ep.count_in(message.len(), window) {
+            self.due.push(peer.0);
+        }
+        self.counters.frames_received.add(1);
+        self.counters.bytes_received.add(payload.len() as u64);
+        true
     }
 
     /// A message. Nothing in it is believed.

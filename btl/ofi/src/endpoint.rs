@@ -159,6 +159,13 @@ impl Endpoint {
         before < window / 4 && self.owed >= window / 4
     }
 
+    /// Whether nothing but the next frame is awaited: none came early, none is half here, and there is no good-bye that waits for it.
+    #[inline]
+    pub(crate) fn expects_frames(&self) -> bool {
+        let whole = self.early.is_empty() && self.begun.is_none();
+        self.phase == Phase::Up && self.theirs != 0 && whole && self.farewell == Farewell::None
+    }
+
     /// Whether a frame of that number did not come before.
     #[inline]
     pub(crate) fn is_new_frame(&self, number: u32) -> bool {

@@ -24,7 +24,7 @@ use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Token,
 };
-use ironweave_ffi::ofi::{Info, Ofi as Library, Options, Port, Slot};
+use ironweave_ffi::ofi::{Info, Look, Ofi as Library, Options, Port, Slot};
 use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::IntoBytes;
@@ -549,6 +549,29 @@ impl Btl for Ofi {
             self.chores(sink);
         }
         self.core.reports - before
+    }
+
+    #[inline]
+    fn take_next<F>(&mut self, peer: Peer, turns: u32, take: F) -> bool
+    where
+        F: FnOnce(&[u8], &[u8]) -> bool,
+    {
+        let up = self.core.endpoint(peer).is_some_and(Endpoint::expects_frames);
+        let (Some(port), true) = (self.port.as_mut(), up) else { return false };
+        let core = &mut self.core;
+        let (mut left, mut take) = (turns, Some(take));
+        loop {
+            let show = |message: &[u8]| {
+                let take = take.take();
+                take.is_some_and(|take| core.show(peer, message, take))
+            };
+            match port.look(show) {
+                Look::Taken => return true,
+                Look::Empty if left > 0 => left -= 1,
+                Look::Sent(life) => core.sent(life),
+                Look::Empty | Look::Left => return false,
+            }
+        }
     }
 
     fn arm(&mut self) -> Armed {

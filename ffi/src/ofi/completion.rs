@@ -11,6 +11,19 @@ use std::ptr::null_mut;
 /// Completions read in one call.
 const BATCH: usize = 16;
 
+/// What [`Port::look`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// Nothing is here.
+    Empty,
+    /// A message, which is over.
+    Taken,
+    /// The end of a send with that mark, which [`Port::poll`] does not tell again.
+    Sent(u64),
+    /// Something for [`Port::poll`].
+    Left,
+}
+
 impl Port {
     /// Reports what is over or has arrived, up to a few batches. Returns how much; 0 means idle.
     ///
@@ -20,6 +33,10 @@ impl Port {
     pub fn poll(&mut self, mut each: impl FnMut(Event<'_>)) -> Result<usize, Errno> {
         let mut entries = [const { MaybeUninit::<raw::CqEntry>::uninit() }; BATCH];
         let mut reports = 0;
+        if let Some(entry) = self.left.take() {
+            self.completed(&entry, &mut each)?;
+            reports += 1;
+        }
         for _ in 0..4 {
             // SAFETY: the queue is open, and has entries of this format; up to BATCH are written.
             let returned = unsafe {
@@ -62,6 +79,76 @@ impl Port {
         Ok(reports)
     }
 
+    /// Looks once for what is over or has arrived. The first message is shown to `take`, which answers whether it takes it; a message that
+    /// it does not take, and whatever else is there, is for [`Port::poll`].
+    #[inline]
+    pub fn look(&mut self, take: impl FnOnce(&[u8]) -> bool) -> Look {
+        if self.left.is_some() {
+            return Look::Left;
+        }
+        let mut entry = MaybeUninit::<raw::CqEntry>::uninit();
+        // SAFETY: as in `poll`; one entry is written.
+        let returned = unsafe {
+            ((*(*self.cq.as_ptr()).ops).read)(self.cq.as_ptr(), entry.as_mut_ptr().cast(), 1)
+        };
+        let entry = match Errno::check(returned) {
+            // SAFETY: the call says that it wrote one.
+            Ok(1) => unsafe { entry.assume_init() },
+            Ok(_) | Err(Errno::AGAIN) => return Look::Empty,
+            Err(_) => return Look::Left, // what it is stays there
+        };
+        let Some(at) = self.operation_of(entry.context) else { return self.leave(entry) };
+        let Operation { work, mark, .. } = self.operations[at];
+        match work {
+            Work::Send => {
+                self.land(at);
+                Look::Sent(mark)
+            }
+            Work::Receive if entry.flags & raw::RECV != 0 => {
+                if !self.message(at, &entry).is_ok_and(take) {
+                    return self.leave(entry);
+                }
+                self.received(at, &entry);
+                if !self.to_post.is_empty() {
+                    let _ = self.post(); // what is wrong is wrong the next time, too
+                }
+                Look::Taken
+            }
+            Work::Receive | Work::Read | Work::ReadInto => self.leave(entry),
+        }
+    }
+
+    #[cold]
+    fn leave(&mut self, entry: raw::CqEntry) -> Look {
+        self.left = Some(entry);
+        Look::Left
+    }
+
+    /// The message that a receive is told of.
+    #[inline]
+    fn message(&self, at: usize, entry: &raw::CqEntry) -> Result<&[u8], Errno> {
+        let Operation { offset, capacity, .. } = self.operations[at];
+        let start = if entry.len == 0 {
+            Some(offset) // of an empty message the sockets provider names no place
+        } else if self.multi_recv {
+            self.arena().locate(entry.buf.cast(), entry.len, &(offset..offset + capacity))
+        } else {
+            (entry.len <= capacity).then_some(offset)
+        };
+        // A message outside of what was posted: nothing it says can be believed.
+        let start = start.ok_or(Errno::FAULT)?;
+        Ok(self.arena().bytes(start..start + entry.len))
+    }
+
+    /// The message of a receive is done with, and perhaps the receive.
+    #[inline]
+    fn received(&mut self, at: usize, entry: &raw::CqEntry) {
+        if !self.multi_recv || entry.flags & raw::MULTI_RECV != 0 {
+            self.operations[at].stage = Stage::Idle;
+            self.to_post.push(at);
+        }
+    }
+
     #[inline]
     fn completed(
         &mut self,
@@ -71,7 +158,7 @@ impl Port {
         let Some(at) = self.operation_of(entry.context) else {
             return Err(Errno::OTHER); // an operation that we never started
         };
-        let Operation { offset, capacity, work, mark, len, stage, .. } = self.operations[at];
+        let Operation { offset, work, mark, len, stage, .. } = self.operations[at];
         match work {
             Work::ReadInto => {
                 if stage == Stage::Flying {
@@ -89,22 +176,9 @@ impl Port {
             }
             Work::Receive => {
                 if entry.flags & raw::RECV != 0 {
-                    let range = offset..offset + capacity;
-                    let start = if entry.len == 0 {
-                        Some(offset) // of an empty message the sockets provider names no place
-                    } else if self.multi_recv {
-                        self.arena().locate(entry.buf.cast(), entry.len, &range)
-                    } else {
-                        (entry.len <= capacity).then_some(offset)
-                    };
-                    // A message outside of what was posted: nothing it says can be believed.
-                    let start = start.ok_or(Errno::FAULT)?;
-                    each(Event::Arrived(self.arena().bytes(start..start + entry.len)));
+                    each(Event::Arrived(self.message(at, entry)?));
                 }
-                if !self.multi_recv || entry.flags & raw::MULTI_RECV != 0 {
-                    self.operations[at].stage = Stage::Idle;
-                    self.to_post.push(at);
-                }
+                self.received(at, entry);
             }
         }
         Ok(())

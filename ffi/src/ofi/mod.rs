@@ -26,6 +26,7 @@ mod registration;
 mod sockets;
 mod standing;
 
+pub use completion::Look;
 pub use errno::Errno;
 pub use info::{Info, Wanted};
 pub use lane::Lane;

@@ -215,6 +215,7 @@ impl Port {
             operations,
             free,
             to_post,
+            left: None,
             flying: 0,
             lanes: Vec::new(),
             free_reads,

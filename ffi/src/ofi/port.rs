@@ -169,6 +169,8 @@ pub struct Port {
     /// Free buffers of each class in `options.buffers`, last used first: its memory is in the cache.
     pub(super) free: Vec<Vec<usize>>,
     pub(super) to_post: Vec<usize>,
+    /// A completion that a look left for the next poll.
+    pub(super) left: Option<raw::CqEntry>,
     pub(super) flying: usize,
     /// Endpoints for reads into other memory, the places of such reads that are free, and those of closed endpoints.
     pub(super) lanes: Vec<Option<NonNull<raw::Ep>>>,
@@ -414,7 +416,7 @@ impl Port {
     /// The descriptor that becomes readable when there may be something to [`Port::poll`]. `None`: something is there
     /// already, or there is no descriptor ([`Options::waitable`]).
     pub fn wait_on(&mut self) -> Option<RawFd> {
-        let fd = self.fd?;
+        let fd = self.fd.filter(|_| self.left.is_none())?;
         let mut fids = [self.cq.as_ptr().cast::<raw::Fid>()];
         // SAFETY: fabric and queue are open; one pointer is read.
         let returned = unsafe {
