@@ -349,6 +349,7 @@ mod tests {
             cuts in proptest::collection::vec(prop_oneof![1..20_usize, 1_000..100_000_usize], 1..40),
         ) {
             let (mut writer, reader) = UnixStream::pair().expect("a pair");
+            reader.set_nonblocking(true).expect("as a connection's socket is");
             let frames: Vec<(Vec<u8>, Vec<u8>)> = frames
                 .into_iter()
                 .map(|(header, len, seed)| {
