@@ -336,7 +336,7 @@ pub(crate) struct Operation {
     over: Cell<bool>,
 }
 
-/// As many as are counted down in vain ([`Operation::uncalled`]): over tcp the library ends what it cannot send twice (1.13 to 1.22,
+/// As many as are counted down in vain ([`Operation::uncalled`]): over tcp the library ends what it cannot send twice (1.13 and later,
 /// `uct_tcp_ep_sendv`: by purging the endpoint, then by itself), and builds with assertions end the process where that is once
 /// too often.
 const ENOUGH: c_int = 8;
