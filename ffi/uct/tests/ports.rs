@@ -398,8 +398,18 @@ fn half(test: &str, version: &str, transport: &str) {
             sender.turn();
         }
         assert_eq!(sender.done, [], "nobody takes it");
+        let hour = Duration::from_secs(3600);
+        let bed = sender.port.arm(hour).unwrap().expect("nothing to do before there is room");
+        assert!(!wakes(bed, 20), "nobody made room");
         let mut receiver = match end {
-            Half::Taken => Some(receiver),
+            Half::Taken => {
+                let since = Instant::now();
+                while !wakes(bed, 0) {
+                    assert!(since.elapsed() < Duration::from_secs(30), "room wakes nobody");
+                    receiver.turn();
+                }
+                Some(receiver)
+            }
             Half::Fenced => {
                 assert!(sender.port.fence(ep, Duration::ZERO), "at once");
                 sender.turn();
