@@ -1,13 +1,15 @@
 //! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
 //! ranks 0 and 1 wait for the news in a blocked receive, and the slower one counts. Prints median, p99 and the worst in microseconds,
-//! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0).
+//! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0). Both ranks measure
+//! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
+//! half of the best pace are counted, and the worst of the others is told.
 //! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
 //! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
 use ironweave::{ElementMut, Error as MpiError, World};
 use ironweave_ffi::system::prefer_short_slices;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -20,6 +22,18 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// see that, or a rank to get a core?
 const SLOW: u64 = 20_000_000;
 
+/// How long the machine takes now for a few system calls, in nanoseconds. The least of some times, so that it counts nothing that others had the core for.
+fn pace() -> u64 {
+    let some = || {
+        let start = now();
+        for _ in 0..40 {
+            std::hint::black_box(getppid());
+        }
+        now() - start
+    };
+    (0..5).map(|_| some()).min().unwrap_or_default()
+}
+
 /// Nanoseconds on the host's one clock.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
@@ -27,9 +41,16 @@ fn now() -> u64 {
 }
 
 fn receive<T: ElementMut + Default + Copy>(world: &World, from: u32) -> Result<T, Box<dyn Error>> {
-    let mut value = [T::default()];
-    world.comm().recv(&mut value, from, 1)?;
-    Ok(value[0])
+    receive_all::<T, 1>(world, from).map(|[value]| value)
+}
+
+fn receive_all<T: ElementMut + Default + Copy, const N: usize>(
+    world: &World,
+    from: u32,
+) -> Result<[T; N], Box<dyn Error>> {
+    let mut values = [T::default(); N];
+    world.comm().recv(&mut values, from, 1)?;
+    Ok(values)
 }
 
 /// When this process knows that `victim`, which sends nothing, is dead.
@@ -40,14 +61,18 @@ fn learned(world: &World, victim: u32) -> Result<u64, Box<dyn Error>> {
     }
 }
 
-/// When the system says that a process has ended, from a thread that does nothing else.
-fn ended(pid: Pid) -> Result<JoinHandle<u64>, Box<dyn Error>> {
+/// When the system says that a process has ended, and the machine's pace then, from a thread that does nothing else: on the victims' cores if they
+/// end `apart`.
+fn ended(pid: Pid, apart: bool) -> Result<JoinHandle<[u64; 2]>, Box<dyn Error>> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let theirs = if apart { Some(sched_getaffinity(Some(pid))?) } else { None };
     Ok(std::thread::spawn(move || {
         let _ = prefer_short_slices(Duration::from_micros(100));
         // Interrupted, it comes a little early.
         let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
-        now()
+        let at = now();
+        let _ = theirs.map(|cores| sched_setaffinity(None, &cores));
+        [at, pace()]
     }))
 }
 
@@ -97,7 +122,7 @@ fn main() -> Outcome {
         1 => {
             for victim in (2 + cores..size).rev() {
                 let at = learned(&world, victim)?;
-                world.comm().send(&[at], 0, 1)?;
+                world.comm().send(&[at, pace()], 0, 1)?;
             }
             Ok(world.finalize()?)
         }
@@ -122,15 +147,20 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
     let pids = pids?;
     let pid = |rank: u32| Pid::from_raw(pids[rank as usize - 2]).ok_or("no process number");
     std::thread::sleep(Duration::from_millis(200));
-    let (mut took, mut ends) = (Vec::new(), Vec::new());
+    let (mut took, mut ends, mut paces) = (Vec::new(), Vec::new(), Vec::new());
     for victim in (2 + cores..size).rev() {
-        let end = ended(pid(victim)?)?;
+        let end = ended(pid(victim)?, apart)?;
         std::thread::sleep(Duration::from_millis(1)); // it waits by then
+        let before = pace();
         let start = now();
         kill_process(pid(victim)?, Signal::KILL)?;
         let here = learned(world, victim)?;
-        let ended = end.join().map_err(|_| "the thread that watched panicked")?;
-        let there: u64 = if apart { here } else { receive(world, 1)? };
+        let after_it = pace();
+        let [ended, pace_after] = end.join().map_err(|_| "the thread that watched panicked")?;
+        let [there, pace_there] =
+            if apart { [here, after_it] } else { receive_all::<u64, 2>(world, 1)? };
+        let of_it = [before, after_it, pace_there, pace_after];
+        paces.push(of_it.into_iter().max().unwrap_or_default());
         let after = |at: u64| at.saturating_sub(start);
         ends.push(after(ended));
         took.push(after(here.max(there)));
@@ -142,17 +172,22 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    let slow_from = 2 * paces.iter().min().copied().unwrap_or_default();
+    let others = took.iter().zip(&paces).filter(|(_, pace)| **pace < slow_from);
+    let (fast, worst_fast) = others.fold((0, 0), |(n, most), (took, _)| (n + 1, most.max(*took)));
+    let kills = took.len();
     took.sort_unstable();
     ends.sort_unstable();
     let at = |of: &[u64], share: f64| of[((of.len() - 1) as f64 * share) as usize] as f64 / 1e3;
     println!(
-        "kills={} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us worst={:.0}us",
-        took.len(),
+        "kills={kills} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us worst={:.0}us; at a slow pace: {}, worst of the others={:.0}us",
         at(&took, 0.5),
         at(&took, 0.99),
         at(&took, 1.0),
         at(&ends, 0.5),
-        at(&ends, 1.0)
+        at(&ends, 1.0),
+        kills - fast,
+        worst_fast as f64 / 1e3
     );
     if apart {
         world.comm().send(&[0_u8], 1, 1)?;

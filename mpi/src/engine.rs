@@ -122,22 +122,24 @@ impl Engine {
     /// Moves everything that can move, and looks at what is known of failures. Returns how much happened.
     #[inline]
     pub fn progress(&mut self) -> usize {
+        let checks = !cfg!(feature = "measure-unchecked");
+        if checks && self.job.liveness().version() != self.version {
+            self.learn_from_launcher();
+            // Who waits may be done, and has its core now. To look further, or to offer the core, would give it to a process that ends
+            // there, for most of a millisecond.
+            return 1;
+        }
         let clock = self.clock();
         let mut events = self.core.progress(clock);
-        if cfg!(feature = "measure-unchecked") {
-            // Addresses of peers come this way, too.
-            if self.core.has_news() {
-                self.learn_from_core();
-            }
-            return events;
-        }
+        // Addresses of peers come this way, too.
         if self.core.has_news() {
             self.learn_from_core();
         }
-        let (page, news) = (self.job.liveness().version(), self.detect.version());
-        if page != self.version || news != self.news || self.core.is_called() {
+        if !checks {
+            return events;
+        }
+        if self.detect.version() != self.news || self.core.is_called() {
             self.learn();
-            // Who waits may be done. To offer its core instead, to a process that ends there, would take it most of a millisecond.
             events += 1;
         }
         if self.core.pml.has_suspects() || !self.suspected.is_empty() {
@@ -164,6 +166,10 @@ impl Engine {
     fn hear(&mut self) {
         self.unheard = 0;
         self.progress();
+        // Others are told with the progress after that.
+        if self.core.is_restless() {
+            self.progress();
+        }
     }
 
     /// A blocking receive from `source` with `tag` that ends soon and well: the bytes received. `None`: nothing was done, receive
@@ -202,7 +208,12 @@ impl Engine {
         loop {
             let received = pml.recv_direct(comm, into, source, tag, 0);
             times += 1;
-            if received.is_some() || !(pml.is_due(comm, into, source) && self.turns.take(times)) {
+            // Who may learn that the sender is dead does not offer the core once more.
+            let waits = received.is_none()
+                && pml.is_due(comm, into, source)
+                && self.job.liveness().version() == self.version
+                && self.turns.take(times);
+            if !waits {
                 return received;
             }
         }
@@ -246,6 +257,10 @@ impl Engine {
                 tracing::warn!(%peer, %error, "no address");
                 self.core.pml.unreachable(peer);
             }
+        }
+        // What others heard of the launcher stands there for this process, too.
+        if self.job.liveness().version() != self.version {
+            self.learn_from_launcher();
         }
         for process in self.core.take_failures() {
             if self.failures.record(process, How::Gone, Told::Told) {
@@ -307,6 +322,10 @@ impl Engine {
     /// this process gives up on reaching it, so that nothing waits for ever (law 1), without holding it for dead (law 3).
     #[cold]
     fn judge(&mut self) {
+        // The end of a process shows at its transports when the launcher has just told of it, and to wake the detector costs this core.
+        if self.job.liveness().version() != self.version {
+            self.learn_from_launcher();
+        }
         let told: Vec<Fault> = self.core.pml.suspects().collect();
         for fault in told {
             let Some(peer) = fault.peer else {

@@ -39,8 +39,9 @@ use std::time::Duration;
 const WORDS_MAX: usize = 128;
 /// How often a thread lets others have its core while another is about to tell, before it does so itself.
 const TURNS: u32 = 20;
-/// After how long what is left of a process is sent to the other half of the cores.
-const STAY: Duration = Duration::from_micros(50);
+/// After how long what is left of a process is sent to the other half of the cores. Who waits there, and knows by then, has gone on: that takes
+/// a rank 20 to 50 µs when it has the core. With 50 µs the news itself drove some off theirs.
+const STAY: Duration = Duration::from_micros(150);
 
 /// A rank's line of the shared memory. All zero at first.
 #[derive(Debug, Default)]

@@ -8,6 +8,8 @@ use crate::transport::Shm;
 use crate::warmth::Warmth;
 use crate::wire::Message;
 use ironweave_btl::{Cause, Counters, Fault, Peer, Residue, Sink};
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
 use rustix::net::Shutdown;
 use rustix::process::{Signal, pidfd_send_signal};
 use std::time::{Duration, Instant};
@@ -21,7 +23,10 @@ const GRACE: Duration = Duration::from_millis(20);
 /// 0.2 ms for that, for which whoever learns of a failure, and what else it has to do then, should not wait.
 #[derive(Debug)]
 pub(crate) struct Remains {
-    _parts: (Option<Outgoing>, Option<Box<Incoming>>, Option<Session>),
+    session: Option<Session>,
+    /// The socket is still open and watched: with the next look the peer, if it lives, is told this, and sees its end.
+    untold: Option<Message>,
+    _rings: (Option<Outgoing>, Option<Box<Incoming>>),
 }
 
 impl Remains {
@@ -34,8 +39,18 @@ impl Remains {
         if let Some(session) = &session {
             shut(session);
         }
-        Remains { _parts: (outgoing, incoming, session) }
+        Remains { session, untold: None, _rings: (outgoing, incoming) }
     }
+}
+
+/// The last that the peer is told, and the end of looking at what comes from it. A forked child may still hold a copy of the descriptors, so
+/// closing them is not enough.
+fn part(events: &OwnedFd, session: &Session, notice: Option<Message>) {
+    if let Some(notice) = notice {
+        let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
+    }
+    let _ = epoll::delete(events, &session.socket); // not watched any more: fine
+    let _ = epoll::delete(events, &session.process);
 }
 
 fn shut(session: &Session) {
@@ -43,10 +58,15 @@ fn shut(session: &Session) {
 }
 
 impl Shm {
-    /// Frees some of what ended endpoints left.
-    pub(crate) fn clear_away(&mut self) {
-        const AT_ONCE: usize = 4;
-        self.remains.drain(..self.remains.len().min(AT_ONCE));
+    /// Tells who was not told yet, and frees what at most so many ended endpoints left.
+    pub(crate) fn clear_away(&mut self, most: usize) {
+        for remains in &mut self.remains {
+            if let (Some(notice), Some(session)) = (remains.untold.take(), &remains.session) {
+                part(&self.events, session, Some(notice));
+                shut(session);
+            }
+        }
+        self.remains.drain(..self.remains.len().min(most));
     }
 
     /// Ends the endpoint: fences it, delivers or drops what arrived, reports `fault`, purges, reports `closed`.
@@ -89,11 +109,13 @@ impl Shm {
             }
             Phase::Closed | Phase::Lending { .. } => None,
         };
+        // Who is excluded is mostly dead, and its process may be just about to take this core: what it had part in ends first.
+        let mut untold = notice.filter(|_| self.endpoint(peer).excluded);
         if let Some(session) = &session {
-            if let Some(notice) = notice {
-                let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
+            self.bells[session.bell as usize] = None;
+            if untold.is_none() {
+                part(&self.events, session, notice);
             }
-            self.release(session);
         }
         let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
         if let Some(fault) = fault {
@@ -105,12 +127,14 @@ impl Shm {
         if let Some(incoming) = &mut unfinished {
             incoming.reader.abandon(peer, &cause, sink);
         }
-        let gone = session.as_ref().is_none_or(|session| socket::is_gone(&session.process));
+        let is_gone = |session: &Session| socket::is_gone(&session.process);
         let mut lent = None;
         for mut get in self.gets.purge(peer) {
             self.counters.purged.add(1);
             let asker = unfinished.as_mut().map(|incoming| &mut incoming.asker);
-            if asker.is_some_and(|asker| get.stop(asker)) && !gone {
+            if asker.is_some_and(|asker| get.stop(asker))
+                && session.as_ref().is_some_and(|session| !is_gone(session))
+            {
                 lent = Some(get.descriptor);
                 continue;
             }
@@ -120,6 +144,9 @@ impl Shm {
         reports += self.report_stillborn(sink);
         let (session, incoming) = match (lent, session, unfinished) {
             (Some(descriptor), Some(session), Some(incoming)) => {
+                if let Some(notice) = untold.take() {
+                    part(&self.events, &session, Some(notice));
+                }
                 shut(&session);
                 self.remains.push(Remains::of(outgoing, None, None));
                 let since = Instant::now();
@@ -130,7 +157,11 @@ impl Shm {
             }
             (_, session, incoming) => (session, incoming),
         };
-        self.remains.push(Remains::of(outgoing, incoming, session));
+        self.remains.push(match untold {
+            // With the next look that is due, not at once: who learns of a failure has better things to do.
+            Some(_) => Remains { session, untold, _rings: (outgoing, incoming) },
+            None => Remains::of(outgoing, incoming, session),
+        });
         sink.closed(peer);
         reports
     }

@@ -87,7 +87,7 @@ impl Shm {
             self.inbox.awake();
             return Armed::Ready;
         }
-        self.remains.clear(); // who sleeps has the time
+        self.clear_away(usize::MAX); // who sleeps has the time
         self.asleep = true;
         self.urgent = true;
         Armed::Wait(self.events.as_raw_fd())

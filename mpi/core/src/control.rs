@@ -107,7 +107,7 @@ impl<B: Btl> Core<B> {
             }
             Some(_) => {
                 let decision = self.awaited.swap_remove(at).1?;
-                decision.failed.iter().for_each(|&process| self.learn(process, now));
+                decision.failed.iter().for_each(|&process| self.proc_failed(process, now));
                 Some(Ok(decision))
             }
         }

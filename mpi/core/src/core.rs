@@ -83,6 +83,8 @@ pub struct Core<B: Btl> {
     pub(crate) unsaid: Vec<CommHandle>,
     /// There is something to do that no arriving message will tell of.
     pub(crate) restless: bool,
+    /// Of a failure: others are told with the next progress.
+    pub(crate) untold: bool,
     /// There are tasks that go on by being looked at.
     pub(crate) stepping: bool,
     /// Others hold this process for failed.
@@ -142,6 +144,7 @@ impl<B: Btl> Core<B> {
             freeing: Vec::new(),
             unsaid: Vec::new(),
             restless: false,
+            untold: false,
             stepping: false,
             fenced: false,
             patience: PATIENCE,
@@ -207,7 +210,11 @@ impl<B: Btl> Core<B> {
         self.patience = self.patience.wrapping_sub(1);
         // One branch: the operands are cheaper than a second one.
         if self.restless | self.pml.has_control() | (self.patience == 0) {
-            return events + self.attend(now());
+            let untold = std::mem::take(&mut self.untold);
+            let attended = self.attend(now());
+            // What others are told of a failure goes out within this call: there may be none after it for a while.
+            let told = if untold { 1 + self.pml.progress() } else { 0 };
+            return events + attended + told;
         }
         if self.stepping { events + self.step_all(now()) } else { events }
     }

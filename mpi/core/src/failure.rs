@@ -19,15 +19,12 @@ use ironweave_ft::{CommKey, Nanos, RankSet, Scope};
 use ironweave_pml::ob1::PmlError;
 
 impl<B: Btl> Core<B> {
-    /// The process is known for sure to have failed, from any source. Excluded for good (law 4); told to all others. The one
-    /// way in for failures: the PML learns of it from here.
+    /// The process is known for sure to have failed, from any source. Excluded for good (law 4). The one
+    /// way in for failures: the PML learns of it from here. It ends what waits for the process and no more: the next call of
+    /// [`progress`](Core::progress) tells all others, for which who waits should not have to wait as well.
     pub fn proc_failed(&mut self, process: u32, now: Nanos) {
-        self.learn(process, now);
-        self.attend(now);
-    }
-
-    pub(crate) fn learn(&mut self, process: u32, now: Nanos) {
         if self.exclude(process) {
+            self.untold = true;
             self.take_controls(now);
             self.hear_board(true);
             self.plane.failed(process, now);
@@ -229,7 +226,7 @@ impl<B: Btl> Core<B> {
             (PmlError::ProcFailed { rank }, None) => {
                 let group = if local { &there.group } else { there.peers() };
                 if let Some(process) = group.process(*rank) {
-                    self.learn(process, now);
+                    self.proc_failed(process, now);
                 }
                 Some(CoreError::ProcFailed { rank: *rank })
             }

@@ -331,6 +331,7 @@ impl World {
                     }
                     if fault.is_proof() {
                         core.proc_failed(peer, now);
+                        round += 1; // others are told with the next call
                     }
                 }
             }
