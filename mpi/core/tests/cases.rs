@@ -303,6 +303,24 @@ fn a_death_at_any_moment_of_a_creation_is_the_same_for_all() {
 }
 
 #[test]
+fn one_progress_after_a_failure_tells_the_others() {
+    let mut cluster = Cluster::new(8, 6);
+    // Whoever tells others of this one has connections to them then.
+    cluster.kill(6);
+    cluster.settle();
+    cluster.kill(5);
+    let now = cluster.now();
+    let told = |cluster: &mut Cluster| cluster.all(|core, _, _| core.is_failed(5));
+    assert_eq!(told(&mut cluster).iter().filter(|told| **told).count(), 1, "process 4 alone");
+    cluster.core(4).progress(|| now);
+    // It computes from now on.
+    let computes = cluster.cores[4].take();
+    cluster.settle();
+    assert_eq!(told(&mut cluster), [true; 5]);
+    drop(computes);
+}
+
+#[test]
 fn who_never_calls_create_group_holds_nobody_up_after_a_failure_or_a_revoke() {
     for revoke in [false, true] {
         let mut cluster = Cluster::new(8, 5);
