@@ -1,6 +1,6 @@
 //! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
 //! ranks 0 and 1 wait for the news in a blocked receive, and the slower one counts. Prints median, p99 and the worst in microseconds,
-//! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0). Both ranks measure
+//! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0). Both ranks, and who watches for that, measure
 //! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
 //! half of the best pace are counted, and the worst of the others is told.
 //! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
