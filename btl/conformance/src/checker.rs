@@ -90,6 +90,8 @@ pub(crate) struct Checker {
     /// How the last access failed.
     pub rma_fault: Option<Fault>,
     pub faults: u64,
+    /// What was told last of an endpoint or the rail, for the dump.
+    pub last_fault: Option<Fault>,
     pub reports: u64,
 }
 
@@ -115,6 +117,7 @@ impl Checker {
             rma_err: 0,
             rma_fault: None,
             faults: 0,
+            last_fault: None,
             reports: 0,
         }
     }
@@ -477,6 +480,7 @@ impl Sink for Checker {
             }
             (None, _) => {}
         }
+        self.last_fault = Some(fault);
     }
 
     fn closed(&mut self, peer: Peer) {

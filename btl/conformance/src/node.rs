@@ -550,6 +550,9 @@ impl<H: Harness> Node<H> {
             self.check.out.len(),
             self.check.reports
         );
+        if let Some(fault) = &self.check.last_fault {
+            let _ = writeln!(out, "  the last fault: {fault}");
+        }
         for (peer, log) in self.check.peers.iter().take(40) {
             let _ = writeln!(out, "  {peer}: {log:?}");
         }

@@ -68,6 +68,10 @@ pub enum Answers {
 /// ofi_rxm does, where messages are long. So do `net` and, before 1.20, `tcp` (`xnet_alter_mrecv` marks whichever message
 /// takes the buffer's last piece, though another peer's may still be on its way into an earlier one), and of the peers that
 /// wait for a buffer `net` lets one go on where it is given one (`a_long_message_is_not_written_over`).
+///
+/// And it must be able to post one whatever waits. `shm` and `sm2` before 1.19 take one of 1,024 entries for it, of which
+/// messages that wait for a receive may hold all; a receive for one message takes over the entry of a message that waits
+/// (`more_wait_than_the_provider_has_entries_for`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MultiRecv {
     /// In no version.
@@ -150,6 +154,7 @@ const PROVIDERS: &[Provider] = &[
     Provider { name: "sockets", early_completions: true, peeks: true, ..SOCKETS },
     Provider {
         name: "shm",
+        multi_recv: MultiRecv::Since(1, 19),
         one_piece: 4096,
         files: true,
         waits: false,
@@ -160,6 +165,7 @@ const PROVIDERS: &[Provider] = &[
     },
     Provider {
         name: "sm2",
+        multi_recv: MultiRecv::Since(1, 19),
         one_piece: 4096,
         files: true,
         waits: false,

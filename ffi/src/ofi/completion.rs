@@ -245,6 +245,17 @@ impl Port {
         (whole && matches!(stage, Stage::Flying | Stage::Orphan)).then_some(at)
     }
 
+    /// Whether a receive that could not be posted may be later. Where none is posted, nothing would free the memory for it.
+    #[cold]
+    fn may_wait(&self, error: Errno) -> bool {
+        let posted = |of: &Operation| of.work == Work::Receive && of.stage == Stage::Flying;
+        match error {
+            Errno::AGAIN => true,
+            Errno::NOMEM | Errno::NOBUFS => self.operations.iter().any(posted),
+            _ => false,
+        }
+    }
+
     /// Posts the receives that are idle; those for which there is no room stay for the next time.
     pub(super) fn post(&mut self) -> Result<(), Errno> {
         while let Some(at) = self.to_post.pop() {
@@ -276,7 +287,7 @@ impl Port {
                 Ok(_) => self.operations[at].stage = Stage::Flying,
                 Err(error) => {
                     self.to_post.push(at);
-                    return if error == Errno::AGAIN { Ok(()) } else { Err(error) };
+                    return if self.may_wait(error) { Ok(()) } else { Err(error) };
                 }
             }
         }

@@ -10,6 +10,7 @@ mod libraries;
 mod peers;
 mod queues;
 mod reads;
+mod shared;
 mod vectors;
 
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
@@ -203,15 +204,20 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// Which way the process of a test is for.
 const ONLY: &str = "IW_FAULTS_WAY";
 
+/// Runs a test for each of [`WAYS`].
+fn each(test: &str, run: impl Fn((&str, &str, &str))) {
+    each_of(&WAYS, test, run);
+}
+
 /// Runs a test for each way, in a process of its own: two versions of libfabric in one process share the providers that they load by
 /// name, and both end them when the process ends, which corrupts its memory.
-fn each(test: &str, run: impl Fn((&str, &str, &str))) {
+fn each_of(ways: &[(&str, &str, &str)], test: &str, run: impl Fn((&str, &str, &str))) {
     if let Ok(only) = std::env::var(ONLY) {
-        let way = WAYS.into_iter().find(|way| way.0 == only).expect("a way of ours");
+        let way = ways.iter().copied().find(|way| way.0 == only).expect("a way of ours");
         println!("{test} over {only}");
         return run(way);
     }
-    for (way, ..) in WAYS {
+    for (way, ..) in ways {
         let mut child = Command::new(std::env::current_exe().expect("this program has a path"));
         child.args([test, "--nocapture", "--test-threads=1"]).env(ONLY, way);
         let output = child.output().expect("this program starts");
