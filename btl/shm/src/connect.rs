@@ -80,10 +80,15 @@ impl Shm {
         let _ = epoll::delete(&self.events, fd); // not watched any more: fine
     }
 
-    /// Gives back what a session took.
-    pub(crate) fn release(&mut self, session: &Session) {
+    /// Looks at nothing more that comes from a session, or becomes of its process.
+    pub(crate) fn unwatch(&self, session: &Session) {
         self.forget(&session.socket);
         self.forget(&session.process);
+    }
+
+    /// Gives back what a session took.
+    pub(crate) fn release(&mut self, session: &Session) {
+        self.unwatch(session);
         self.bells[session.bell as usize] = None;
     }
 

@@ -8,8 +8,6 @@ use crate::transport::Shm;
 use crate::warmth::Warmth;
 use crate::wire::Message;
 use ironweave_btl::{Cause, Counters, Fault, Peer, Residue, Sink};
-use rustix::event::epoll;
-use rustix::fd::OwnedFd;
 use rustix::net::Shutdown;
 use rustix::process::{Signal, pidfd_send_signal};
 use std::time::{Duration, Instant};
@@ -43,30 +41,31 @@ impl Remains {
     }
 }
 
-/// The last that the peer is told, and the end of looking at what comes from it. A forked child may still hold a copy of the descriptors, so
-/// closing them is not enough.
-fn part(events: &OwnedFd, session: &Session, notice: Option<Message>) {
-    if let Some(notice) = notice {
-        let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
-    }
-    let _ = epoll::delete(events, &session.socket); // not watched any more: fine
-    let _ = epoll::delete(events, &session.process);
-}
-
 fn shut(session: &Session) {
     let _ = rustix::net::shutdown(&session.socket, Shutdown::Both); // the peer may be gone
 }
 
 impl Shm {
+    /// The last that the peer is told, and the end of looking at what comes from it. A forked child may still hold a copy of the
+    /// descriptors, so closing them is not enough.
+    fn part(&self, session: &Session, notice: Option<Message>) {
+        if let Some(notice) = notice {
+            let _ = socket::send(&session.socket, &notice, &[]); // it may be gone
+        }
+        self.unwatch(session);
+    }
+
     /// Tells who was not told yet, and frees what at most so many ended endpoints left.
     pub(crate) fn clear_away(&mut self, most: usize) {
-        for remains in &mut self.remains {
-            if let (Some(notice), Some(session)) = (remains.untold.take(), &remains.session) {
-                part(&self.events, session, Some(notice));
+        let mut remains = std::mem::take(&mut self.remains);
+        for left in &mut remains {
+            if let (Some(notice), Some(session)) = (left.untold.take(), &left.session) {
+                self.part(session, Some(notice));
                 shut(session);
             }
         }
-        self.remains.drain(..self.remains.len().min(most));
+        remains.drain(..remains.len().min(most));
+        self.remains = remains;
     }
 
     /// Ends the endpoint: fences it, delivers or drops what arrived, reports `fault`, purges, reports `closed`.
@@ -114,7 +113,7 @@ impl Shm {
         if let Some(session) = &session {
             self.bells[session.bell as usize] = None;
             if untold.is_none() {
-                part(&self.events, session, notice);
+                self.part(session, notice);
             }
         }
         let cause = fault.as_ref().map_or(Cause::Invalidated, |fault| fault.cause.clone());
@@ -145,7 +144,7 @@ impl Shm {
         let (session, incoming) = match (lent, session, unfinished) {
             (Some(descriptor), Some(session), Some(incoming)) => {
                 if let Some(notice) = untold.take() {
-                    part(&self.events, &session, Some(notice));
+                    self.part(&session, Some(notice));
                 }
                 shut(&session);
                 self.remains.push(Remains::of(outgoing, None, None));
