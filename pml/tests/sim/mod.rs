@@ -393,6 +393,9 @@ impl World {
         if process.departed {
             return Ok(());
         }
+        if process.engine.has_lost_rails() {
+            self.wake(process, process.heal_at); // lost just now, perhaps with the last that happens
+        }
         if process.engine.has_suspects() {
             self.judge_suspects(process)?;
         }

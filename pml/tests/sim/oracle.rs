@@ -32,6 +32,13 @@ pub struct Message {
     pub taken_by: Option<ReceiveNumber>,
 }
 
+impl Message {
+    /// Nobody took it, and it was not said that nobody will.
+    const fn is_free(&self) -> bool {
+        self.taken_by.is_none() && !self.revoked && !self.withdrawn
+    }
+}
+
 /// How a receive ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
@@ -60,6 +67,25 @@ pub struct Oracle {
     pub receives: Vec<Receive>,
     /// By receiver, sender and communicator, in the order of sending.
     streams: BTreeMap<(u32, u32, u16), Vec<MessageNumber>>,
+    /// What receives got that is too short to name a message.
+    unnamed: BTreeMap<ReceiveNumber, Unnamed>,
+}
+
+/// The first bytes of a message, and how long it is in all.
+#[derive(Debug)]
+struct Unnamed {
+    tag: i32,
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Unnamed {
+    fn is_of(&self, message: &Message) -> bool {
+        let stamp = message.number.to_le_bytes();
+        message.tag == self.tag
+            && message.len as usize == self.len
+            && stamp[..self.bytes.len()] == self.bytes[..]
+    }
 }
 
 /// Bytes of a message that hold its number, as far as it has room for them.
@@ -136,7 +162,7 @@ impl Oracle {
             stream.get(n as usize).filter(|number| fits(number)).copied()
         } else {
             // Too short to name itself: the first that nobody took.
-            let free = |number: &&u32| self.messages[**number as usize].taken_by.is_none();
+            let free = |number: &&u32| self.messages[**number as usize].is_free();
             stream.iter().find(|number| free(number) && fits(number)).copied()
         };
         let Some(number) = number else {
@@ -163,6 +189,9 @@ impl Oracle {
         // Messages that are too short to name themselves cannot be told apart, and an earlier one may be over later (a full
         // receiver had it announced first): which receive took which is what order demands, if it can be had at all.
         let unnamed = bytes.len() < STAMP;
+        if unnamed {
+            self.unnamed.insert(receive, Unnamed { tag, bytes: bytes.to_vec(), len });
+        }
         let mut alike: Vec<MessageNumber> = match unnamed {
             true => stream
                 .iter()
@@ -207,8 +236,26 @@ impl Oracle {
         Ok(())
     }
 
+    /// Nobody has taken this message after all: if a receive that cannot tell was held to have, it has taken one like it.
+    fn hand_on(&mut self, number: MessageNumber) -> Result<(), String> {
+        let message = &self.messages[number as usize];
+        let Some(receive) = message.taken_by else { return Ok(()) };
+        let Some(unnamed) = self.unnamed.get(&receive) else { return Ok(()) };
+        let stream = &self.streams[&(message.to, message.from, message.comm)];
+        let like = |of: &&MessageNumber| {
+            let other = &self.messages[**of as usize];
+            other.is_free() && unnamed.is_of(other)
+        };
+        let Some(&other) = stream.iter().find(like) else { return Ok(()) };
+        self.messages[number as usize].taken_by = None;
+        self.messages[other as usize].taken_by = Some(receive);
+        self.receives[receive as usize].fate = Fate::Took(other);
+        self.in_order(other, receive)
+    }
+
     /// The sender is told that the receiver does not take it (law 5).
     pub fn revoked(&mut self, message: MessageNumber) -> Result<(), String> {
+        self.hand_on(message)?;
         let message = &mut self.messages[message as usize];
         message.revoked = true;
         match message.taken_by {
@@ -219,6 +266,7 @@ impl Oracle {
 
     /// The sender is told that it has cancelled the message (MPI §3.8.4: or it is received, one of both).
     pub fn withdrawn(&mut self, message: MessageNumber) -> Result<(), String> {
+        self.hand_on(message)?;
         let message = &mut self.messages[message as usize];
         message.withdrawn = true;
         match message.taken_by {
@@ -399,6 +447,23 @@ mod tests {
             take(&mut oracle, a, 1).expect("it was sent");
             let judged = oracle.judge(|process| process != 1, |_, _| false, |_| false);
             assert_eq!(judged.is_ok(), cancelling, "{judged:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_short_to_tell_is_not_what_was_cancelled() {
+        for early in [false, true] {
+            let mut oracle = stream(&[5, 5]);
+            let a = receive(&mut oracle, Some(5));
+            if early {
+                oracle.withdrawn(0).expect("nobody took it");
+            }
+            oracle.took(a, 1, 5, &[], 8).expect("the other");
+            if !early {
+                oracle.withdrawn(0).expect("the other was taken");
+            }
+            assert_eq!(oracle.messages[1].taken_by, Some(a));
+            oracle.withdrawn(1).expect_err("somebody took one of them");
         }
     }
 
