@@ -76,6 +76,7 @@ impl<'scope, 'env, T: Threading> Scope<'scope, 'env, T> {
     ) -> Result<(TaskId, usize)> {
         let comm = self.comm();
         let task = comm.handle().with(|engine| {
+            engine.listen();
             let now = engine.now();
             Ok(engine.icollective(comm.core(), call, memory, op, now)?)
         })?;

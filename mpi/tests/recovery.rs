@@ -100,6 +100,19 @@ fn who_ends_with_an_error_has_failed() {
     }
 }
 
+/// Of single elements the last of four gives none: what it calls is over at once, and it hears of the death all the same.
+#[test]
+fn who_has_nothing_to_give_hears_of_a_death() {
+    const SINGLE: &str = "3";
+    for (over, which) in
+        ALL.into_iter().zip(["nonblocking-gatherv", "persistent-gatherv", "gatherv"])
+    {
+        for moment in ["root", "before"] {
+            succeed(4, over, &["collective", which, moment, SINGLE]);
+        }
+    }
+}
+
 #[test]
 fn an_end_is_told_when_it_begins() {
     let environment = [("IRONWEAVE_LOG", "ironweave_rte::lifeline=debug")];

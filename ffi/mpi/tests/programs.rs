@@ -124,6 +124,34 @@ fn ulfm() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// Calls that are over at once, because this member has nothing to give or to wait for, end with an error all the same when another
+/// has died.
+#[test]
+fn who_has_nothing_to_give_hears_of_a_death() {
+    let text = "#include <mpi.h>\n#include <mpi-ext.h>\n#include <signal.h>\n#include <stdio.h>\n\
+        int main(int c, char **v) { int rank, counts[3] = {0}, code, class; MPI_Request request; char way = *v[1];\n\
+        MPI_Init(&c, &v); MPI_Comm_rank(MPI_COMM_WORLD, &rank);\n\
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);\n\
+        if (way == 'p') MPI_Gatherv_init(0, 0, MPI_INT, 0, counts, counts, MPI_INT, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);\n\
+        MPI_Barrier(MPI_COMM_WORLD);\n\
+        if (rank == 1) raise(SIGKILL);\n\
+        do {\n\
+          if (way == 'b') { code = MPI_Gatherv(0, 0, MPI_INT, 0, counts, counts, MPI_INT, 0, MPI_COMM_WORLD); continue; }\n\
+          code = way == 'p' ? MPI_Start(&request)\n\
+            : MPI_Igatherv(0, 0, MPI_INT, 0, counts, counts, MPI_INT, 0, MPI_COMM_WORLD, &request);\n\
+          if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);\n\
+        } while (code == MPI_SUCCESS);\n\
+        MPI_Error_class(code, &class);\n\
+        printf(\"%d\\n\", class == MPIX_ERR_PROC_FAILED);\n\
+        return MPI_Finalize(); }\n";
+    let program = compile_source("nothing", text, &[]);
+    for way in ["blocking", "nonblocking", "persistent"] {
+        let output = ours_with(&program, &[way], 3, &[]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n1\n", "{way}: {output:?}");
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// What a process printed arrives, whatever kills it; unless the user leaves the buffer to the C library.
 #[test]
 fn lines_outlive_who_printed_them() {
