@@ -585,7 +585,6 @@ impl Engine {
         let mut idle = Idle::new(self.spin, self.watchdog);
         loop {
             if let Some(answer) = done(self) {
-                self.listen(); // it may have been there at once
                 return answer;
             }
             self.step(&mut idle);

@@ -464,7 +464,6 @@ impl Handle for MultipleHandle {
                 Ok(mut engine) => {
                     self.0.drain(&mut engine);
                     if let Some(answer) = done(&mut engine) {
-                        engine.listen(); // it may have been there at once
                         return answer;
                     }
                     engine.progress()

@@ -269,7 +269,6 @@ fn wait_alone<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Resu
     let mut idle = Idle::new(inside.engine.spin, inside.engine.watchdog());
     loop {
         if let Some(answer) = done(&mut inside) {
-            inside.engine.listen(); // it may have been there at once
             return answer;
         }
         inside.step(&mut idle);
@@ -290,7 +289,6 @@ fn wait_shared<R>(mut done: impl FnMut(&mut Inside) -> Option<Result<R>>) -> Res
                 HOLDS.set(true);
                 let mut inside = Entered { lock: Some(lock) };
                 if let Some(answer) = done(&mut inside) {
-                    inside.engine.listen(); // it may have been there at once
                     return answer;
                 }
                 excluded(&inside)?;

@@ -162,6 +162,7 @@ impl Operation for Again {
     }
 
     fn start(&mut self, inside: &mut Inside) -> Result<()> {
+        inside.engine.listen();
         self.prepared.send.refresh();
         self.prepared.recv.refresh();
         // SAFETY: it is kept until the run is over.
