@@ -37,7 +37,7 @@ fn more_wait_than_the_provider_has_entries_for() {
         let mut sent = vec![0_u32; senders.len()];
         for _ in 0..200 {
             for (sender, sent) in senders.iter_mut().zip(&mut sent) {
-                // In turns with its peers, it would leave room to nobody else.
+                // A hundred attempts at a time: with more, the first would leave no room to the others.
                 for _ in 0..100 {
                     let frame = |_: usize, piece: &mut [u8]| piece.fill(*sent as u8);
                     match sender.btl.send_bcopy(Peer(0), &sent.to_le_bytes(), 1000, frame) {
