@@ -68,23 +68,22 @@ pub struct Oracle {
     /// By receiver, sender and communicator, in the order of sending.
     streams: BTreeMap<(u32, u32, u16), Vec<MessageNumber>>,
     /// What receives got that is too short to name a message.
-    unnamed: BTreeMap<ReceiveNumber, Unnamed>,
+    unnamed: BTreeMap<ReceiveNumber, Shown>,
 }
 
-/// The first bytes of a message, and how long it is in all.
+/// What a receive shows of a message: as much of the stamp as it had room for, and how long it is in all.
 #[derive(Debug)]
-struct Unnamed {
+struct Shown {
     tag: i32,
-    bytes: Vec<u8>,
+    stamp: Vec<u8>,
     len: usize,
 }
 
-impl Unnamed {
+impl Shown {
     fn is_of(&self, message: &Message) -> bool {
-        let stamp = message.number.to_le_bytes();
         message.tag == self.tag
             && message.len as usize == self.len
-            && stamp[..self.bytes.len()] == self.bytes[..]
+            && message.number.to_le_bytes().starts_with(&self.stamp)
     }
 }
 
@@ -150,13 +149,8 @@ impl Oracle {
             ));
         }
         let stream = self.streams.get(&(at, from, comm)).map_or(&[][..], Vec::as_slice);
-        let fits = |&&number: &&u32| {
-            let message = &self.messages[number as usize];
-            let n = bytes.len().min(STAMP);
-            message.tag == tag
-                && message.len as usize == len
-                && message.number.to_le_bytes()[..n] == bytes[..n]
-        };
+        let shown = Shown { tag, stamp: bytes[..bytes.len().min(STAMP)].to_vec(), len };
+        let fits = |&&number: &&u32| shown.is_of(&self.messages[number as usize]);
         let number = if bytes.len() >= STAMP {
             let n = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
             stream.get(n as usize).filter(|number| fits(number)).copied()
@@ -189,9 +183,6 @@ impl Oracle {
         // Messages that are too short to name themselves cannot be told apart, and an earlier one may be over later (a full
         // receiver had it announced first): which receive took which is what order demands, if it can be had at all.
         let unnamed = bytes.len() < STAMP;
-        if unnamed {
-            self.unnamed.insert(receive, Unnamed { tag, bytes: bytes.to_vec(), len });
-        }
         let mut alike: Vec<MessageNumber> = match unnamed {
             true => stream
                 .iter()
@@ -200,6 +191,9 @@ impl Oracle {
                 .collect(),
             false => Vec::new(),
         };
+        if unnamed {
+            self.unnamed.insert(receive, shown);
+        }
         self.messages[number as usize].taken_by = Some(receive);
         alike.push(number);
         alike.sort_unstable();

@@ -59,7 +59,7 @@ const FOUND: &[(&str, &str)] = &[
     ),
     (
         "ofi_latency_64KiB",
-        "two copies: frames go through buffers of ours on both sides, because libfabric's tcp provider takes back no peer's operation but by closing the endpoint (law 2); the peers hand it the user's memory. A copy of 32 KiB takes 0.75 us, and a piece more 2.2 us, nearly all of it the kernel's send: three and four pieces take 2 and 4.5 us more than two, however they are cut. Without the sender's copy it would take 5 % less (its bytes left out, in turns), in one piece 17 % more: what the peers save is the receiver's. On Zen 5 12 beside 9.7 us, whether in one, two or three pieces: two copies at 56 GB/s take 2.3 us",
+        "two copies: frames go through buffers of ours on both sides, because libfabric's tcp provider takes back no peer's operation but by closing the endpoint (law 2); the peers hand it the user's memory. A copy of 32 KiB takes 0.75 us, and a piece more 2.2 us, nearly all of it the kernel's send: three and four pieces take 2 and 4.5 us more than two, however they are cut. Without the sender's copy it would take 5 % less (its bytes left out, in turns), in one piece 17 % more; so what the peers save is mostly the receiver's (inferred). On Zen 5 12 beside 9.7 us, whether in one, two or three pieces: two copies at 56 GB/s take 2.3 us",
     ),
     (
         "ofi_latency_1MiB",
