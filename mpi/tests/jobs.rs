@@ -1,8 +1,11 @@
 //! End to end: real processes under the real launcher, over every transport, killed for real. What the ranks do and check
 //! is in `mpi/examples/scenarios.rs`.
 
+#[path = "support/fabrics.rs"]
+mod fabrics;
 mod support;
 
+use fabrics::{OFI, UCT, has_libfabric, has_uct};
 use std::path::Path;
 use std::process::{Command, Output};
 use support::{Job, SHM, TCP};
@@ -18,20 +21,6 @@ fn run(ranks: u32, parameters: &[&str], arguments: &[&str]) -> Output {
 /// Runs a scenario that must succeed.
 fn succeed(ranks: u32, parameters: &[&str], arguments: &[&str]) {
     Job { ranks, parameters, program: "scenarios", arguments, tcp_from: None }.succeed();
-}
-
-/// libfabric's best provider of sockets.
-const OFI: &[&str] = &["btl", "self,ofi", "btl_ofi_domain_include", "lo"];
-
-/// Whether libfabric is here; says that the test is skipped when it is not.
-fn has_libfabric(test: &str) -> bool {
-    match ironweave_ffi::ofi::Ofi::open() {
-        Ok(_) => true,
-        Err(why) => {
-            println!("SKIP jobs/ofi/{test}: {why}");
-            false
-        }
-    }
 }
 
 macro_rules! over_all {
@@ -134,23 +123,6 @@ fn kills_at_random_moments_over_ofi() {
     }
 }
 
-/// UCX's tcp, and its shared memory.
-const UCT: [&[&str]; 2] = [
-    &["btl", "self,uct", "btl_uct_transports", "tcp", "btl_uct_devices", "lo"],
-    &["btl", "self,uct", "btl_uct_transports", "posix"],
-];
-
-/// Whether UCX is here; says that the test is skipped when it is not.
-fn has_uct(test: &str) -> bool {
-    match ironweave_ffi_uct::Uct::open() {
-        Ok(_) => true,
-        Err(why) => {
-            println!("SKIP jobs/uct/{test}: {why}");
-            false
-        }
-    }
-}
-
 macro_rules! over_uct {
     ($($test:ident: $ranks:literal $arguments:expr;)*) => {
         mod uct {
@@ -195,6 +167,34 @@ fn three_of_four_recover_over_uct() {
             assert!(!line.contains(" bytes_after=0"), "nothing moved after the recovery: {line}");
         }
     }
+}
+
+/// The variable that `ironweave doctor` names.
+#[test]
+fn another_ucx_is_used_where_it_is_named() {
+    let with = |library: &str| {
+        let job = Job {
+            ranks: 2,
+            parameters: UCT[0],
+            program: "scenarios",
+            arguments: &["sizes"],
+            tcp_from: None,
+        };
+        let output = job.run_with(&[("IRONWEAVE_UCT_LIB", library)]);
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (ended, text) = with("/no/such/libuct.so.0");
+    assert!(!ended && text.contains("uct: no UCX: /no/such/libuct.so.0"), "{text}");
+    let wheel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.venv/ucx-1.22/lib");
+    let python = std::fs::read_dir(wheel).ok().and_then(|mut all| all.next()?.ok());
+    let Some(python) = python else {
+        return println!(
+            "SKIP jobs/uct/another_ucx_is_used_where_it_is_named: no UCX 1.22 (ci/setup)"
+        );
+    };
+    let library = python.path().join("site-packages/libucx/lib/libuct.so.0");
+    let (ended, text) = with(library.to_str().expect("the path is text"));
+    assert!(ended, "{text}");
 }
 
 #[test]

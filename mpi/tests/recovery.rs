@@ -1,8 +1,11 @@
 //! End to end: processes die and the rest recovers, over shm, over tcp, and with some pairs on each. What the ranks do and
 //! check is in `mpi/examples/recovery.rs`.
 
+#[path = "support/fabrics.rs"]
+mod fabrics;
 mod support;
 
+use fabrics::{OFI, UCT, has_libfabric, has_uct};
 use std::process::Output;
 use support::{Job, SHM, TCP};
 
@@ -37,10 +40,13 @@ fn run(ranks: u32, over: Over, arguments: &[&str]) -> Output {
 }
 
 macro_rules! patterns {
-    ($($test:ident: $ranks:literal $arguments:expr;)*) => {
+    ($($test:ident: $ranks:literal $name:literal;)*) => {
+        /// All of them, with their number of ranks.
+        const PATTERNS: &[(u32, &str)] = &[$(($ranks, $name)),*];
+
         $(#[test] fn $test() {
             for over in ALL {
-                succeed($ranks, over, &$arguments);
+                succeed($ranks, over, &[$name]);
             }
         })*
     };
@@ -48,18 +54,60 @@ macro_rules! patterns {
 
 // Seed 000, "Testing Fault Tolerant Operation".
 patterns! {
-    errors_of_a_barrier: 4 ["err_handler"];
-    wildcards_are_interrupted: 5 ["err_any"];
-    what_is_reported_is_dead: 4 ["getack"];
-    a_revoke_ends_what_is_pending: 4 ["revoke"];
-    a_ring_of_pairs: 4 ["pingpairs"];
-    pairs_are_not_disturbed: 5 ["undisturbed"];
-    a_collective_is_interrupted: 4 ["err_coll"];
-    a_revoke_ends_collectives: 4 ["revoke_coll"];
-    a_summons_is_heard_in_an_agreement: 3 ["summoned"];
-    halves_are_insulated: 6 ["insulation"];
-    nobody_speaks_to_the_dead: 4 ["unspoken"];
-    two_sides_shrink_and_merge: 5 ["two_sides"];
+    errors_of_a_barrier: 4 "err_handler";
+    wildcards_are_interrupted: 5 "err_any";
+    what_is_reported_is_dead: 4 "getack";
+    a_revoke_ends_what_is_pending: 4 "revoke";
+    a_ring_of_pairs: 4 "pingpairs";
+    pairs_are_not_disturbed: 5 "undisturbed";
+    a_collective_is_interrupted: 4 "err_coll";
+    a_revoke_ends_collectives: 4 "revoke_coll";
+    a_summons_is_heard_in_an_agreement: 3 "summoned";
+    halves_are_insulated: 6 "insulation";
+    nobody_speaks_to_the_dead: 4 "unspoken";
+    two_sides_shrink_and_merge: 5 "two_sides";
+}
+
+/// All of these, and each collective with somebody killed at another moment, over a fabric's library. `IW_KILLS=N` asks for N seeds.
+fn over_a_fabric(parameters: &[&str]) {
+    let succeed = |ranks, arguments: &[&str]| {
+        Job { ranks, parameters, program: "recovery", arguments, tcp_from: None }.succeed();
+    };
+    for &(ranks, name) in PATTERNS {
+        succeed(ranks, &[name]);
+    }
+    for seed in seeds(kills_or(1)) {
+        println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+        for (place, which) in COLLECTIVES.into_iter().enumerate() {
+            let turn = place + seed as usize;
+            let moment = ["before", "middle", "root", "leaf", "two"][turn % 5];
+            succeed(4 + turn as u32 % 2, &["collective", which, moment, &seed.to_string()]);
+        }
+        for name in ["comm_grid2d", "buddy", "agree", "creation"] {
+            succeed(4 + 2 * u32::from(name != "buddy"), &[name, &seed.to_string()]);
+        }
+    }
+}
+
+#[test]
+fn everything_recovers_over_ofi() {
+    if has_libfabric("everything_recovers_over_ofi") {
+        over_a_fabric(OFI);
+    }
+}
+
+#[test]
+fn everything_recovers_over_uct() {
+    if has_uct("everything_recovers_over_uct") {
+        over_a_fabric(UCT[0]);
+    }
+}
+
+#[test]
+fn everything_recovers_over_uct_in_shared_memory() {
+    if has_uct("everything_recovers_over_uct_in_shared_memory") {
+        over_a_fabric(UCT[1]);
+    }
 }
 
 /// Seeds to run: `IW_SEED` alone, or the first `count`.

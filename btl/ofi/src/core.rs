@@ -531,8 +531,16 @@ impl Core {
                 self.tell(Kind::Bye, life, to, theirs, frames);
             }
         }
-        // They wait for room as long as their lives last.
-        for control in &mut self.controls {
+        // Who is excluded is told no more: most often it is dead, and the provider would say "try again" to the last.
+        let excluded: Vec<FiAddr> = self
+            .peers
+            .iter()
+            .filter(|seat| seat.excluded)
+            .filter_map(|seat| seat.addr.as_ref().map(|(_, addr)| *addr))
+            .collect();
+        self.controls.retain(|control| control.life != 0 || !excluded.contains(&control.to));
+        // What belongs to a life waits for room as long as that lasts.
+        for control in self.controls.iter_mut().filter(|control| control.life != 0) {
             control.until = now + LIFELONG;
         }
     }

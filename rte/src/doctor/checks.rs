@@ -263,7 +263,8 @@ pub(super) fn ofi() -> Vec<Finding> {
     let fabrics = match crate::fabrics::fabrics() {
         Ok(fabrics) => fabrics,
         Err(error) => {
-            let words = format!("not usable: {error}; IRONWEAVE_OFI_LIB names another library");
+            let variable = ironweave_ffi::ofi::VARIABLE;
+            let words = format!("not usable: {error}; {variable} names another library");
             return vec![Finding::new("ofi", Level::Note, words)];
         }
     };

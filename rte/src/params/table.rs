@@ -192,8 +192,9 @@ pub const INTERNAL: &[&str] = &[
     "IRONWEAVE_SIM_BUDGET",
     "IRONWEAVE_FUZZ_SECONDS",
     "IRONWEAVE_SEED",
-    // the library of the ofi transport, by soname or path, instead of libfabric.so.1
-    "IRONWEAVE_OFI_LIB",
+    // the libraries of the ofi and uct transports, by soname or path, instead of libfabric.so.1 and libuct.so.0
+    ironweave_ffi::ofi::VARIABLE,
+    ironweave_ffi_uct::VARIABLE,
     // device tests: the devices of each host, whether this is the virtual machine, and where our programs are
     "IRONWEAVE_VERBS_HOSTS",
     "IRONWEAVE_VERBS_PAGING",

@@ -32,6 +32,52 @@ fn sending_to_who_is_gone_ends_and_proves_nothing() {
     });
 }
 
+/// A job ends at once after a failure: what the dead peer was to be told, for which most providers never have room, is given up.
+#[test]
+fn who_is_excluded_is_not_waited_for_at_the_end() {
+    let test = "who_is_excluded_is_not_waited_for_at_the_end";
+    each(test, |way| {
+        let Some(Pair { mut a, b }) = Pair::open(test, way) else { return };
+        drop(b);
+        a.btl.exclude(Peer(1), Residue::Discard, &mut a.seen);
+        assert_eq!((a.seen.closed, a.btl.state(Peer(1))), (1, EndpointState::Closed));
+        a.turn();
+        let state = |node: &Node| {
+            let mut state = String::new();
+            node.btl.dump(&mut state).expect("text is written");
+            state
+        };
+        assert!(!state(&a).contains(" 0 controls"), "nothing was to be told: {}", state(&a));
+        a.btl.depart();
+        assert!(state(&a).contains(" 0 controls"), "{}", state(&a));
+    });
+}
+
+/// What a dead peer was to be told is tried again from time to time only: each time costs the living a connection that is refused.
+#[test]
+fn who_is_gone_is_not_tried_in_every_round() {
+    const APART: Duration = Duration::from_millis(100);
+    let test = "who_is_gone_is_not_tried_in_every_round";
+    each(test, |way| {
+        let Some(Pair { mut a, b }) = Pair::open(test, way) else { return };
+        drop(b);
+        let start = Instant::now();
+        // Before its end is known, and after.
+        while start.elapsed() < 2 * APART {
+            a.turn();
+        }
+        a.btl.exclude(Peer(1), Residue::Discard, &mut a.seen);
+        let (before, since) = (a.btl.counters().retried.get(), Instant::now());
+        for _ in 0..20_000 {
+            a.turn();
+        }
+        let tried = a.btl.counters().retried.get() - before;
+        let most = since.elapsed().div_duration_f64(APART) as u64 + 1;
+        println!("  {tried} times in 20,000 rounds");
+        assert!(tried <= most, "{tried} times, {most} at most");
+    });
+}
+
 /// A process that was started again has another incarnation: whoever means the old one does not get it.
 #[test]
 fn a_restarted_peer_is_not_taken_for_the_old_one() {

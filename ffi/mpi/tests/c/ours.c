@@ -132,6 +132,38 @@ static void unborn(void) {
   OK(MPI_Group_free(&all));
 }
 
+/* What becomes of a cancelled send to oneself is known at once, whether it is kept for later or not: nothing has to move in between. */
+static void cancelled_to_oneself(void) {
+  enum { MANY = 1 << 20 };
+  static int out[MANY], in[MANY];
+  const int counts[] = {0, 1, 1000, MANY};
+  for (int k = 0; k < 4; k++) {
+    MPI_Request requests[2];
+    MPI_Status status;
+    int flag, cancelled;
+    OK(MPI_Issend(out, counts[k], MPI_INT, rank, 20, MPI_COMM_WORLD, &requests[0]));
+    OK(MPI_Ssend_init(out, counts[k], MPI_INT, rank, 20, MPI_COMM_WORLD, &requests[1]));
+    OK(MPI_Start(&requests[1]));
+    for (int part = 0; part < 2; part++) OK(MPI_Cancel(&requests[part]));
+    for (int part = 0; part < 2; part++) {
+      OK(MPI_Request_get_status(requests[part], &flag, &status));
+      OK(MPI_Test_cancelled(&status, &cancelled));
+      CHECK(flag && cancelled);
+      OK(MPI_Wait(&requests[part], &status));
+    }
+    OK(MPI_Iprobe(rank, 20, MPI_COMM_WORLD, &flag, &status));
+    CHECK(!flag);
+    /* one that was received is not cancelled */
+    OK(MPI_Start(&requests[1]));
+    OK(MPI_Recv(in, MANY, MPI_INT, rank, 20, MPI_COMM_WORLD, &status));
+    OK(MPI_Cancel(&requests[1]));
+    OK(MPI_Wait(&requests[1], &status));
+    OK(MPI_Test_cancelled(&status, &cancelled));
+    CHECK(!cancelled);
+    OK(MPI_Request_free(&requests[1]));
+  }
+}
+
 int main(int argc, char **argv) {
   begin(&argc, &argv);
   unborn();
@@ -139,5 +171,6 @@ int main(int argc, char **argv) {
   empty_parts();
   without_communicator();
   no_events();
+  cancelled_to_oneself();
   return finish("ours");
 }
