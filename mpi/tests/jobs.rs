@@ -149,6 +149,16 @@ over_uct! {
     kills_at_random_moments: 4 ["random_kill", "3"];
 }
 
+/// The shortest there are, on each of the ways: a greeting still fits.
+#[test]
+fn the_shortest_frames_of_uct_carry_every_size() {
+    if has_uct("the_shortest_frames_of_uct_carry_every_size") {
+        for transport in UCT {
+            succeed(2, &[transport, &["btl_uct_frame_size", "1k"]].concat(), &["sizes"]);
+        }
+    }
+}
+
 #[test]
 fn three_of_four_recover_over_uct() {
     if !has_uct("three_of_four_recover_over_uct") {
@@ -208,6 +218,11 @@ fn what_uct_cannot_have_is_told_or_gone_on_without() {
     };
     let (ended, text) = words(&["btl", "self,uct", "btl_uct_transports", "no-such-transport"]);
     assert!(!ended && text.contains("uct: no transport no-such-transport; there are "), "{text}");
+    let (ended, text) = words(&["btl", "self,uct", "btl_uct_frame_size", "9M"]);
+    assert!(
+        !ended && text.contains("uct: btl_uct_frame_size is 9437184 bytes; it can be"),
+        "{text}"
+    );
     let (ended, text) = words(&["btl", "self,uct", "btl_uct_devices", "mlx9_9:1"]);
     assert!(!ended && text.contains("uct: no device mlx9_9:1; there are "), "{text}");
     let (ended, text) = words(&["btl", "self,uct,tcp", "btl_uct_transports", "no-such-transport"]);
@@ -278,7 +293,10 @@ fn what_libfabric_cannot_do_is_told_in_words() {
     let words = refusal(&[], Some("/no/such/libfabric.so.1"));
     assert!(words.contains("ofi: no libfabric: /no/such/libfabric.so.1"), "{words}");
     let words = refusal(&["btl_ofi_window", "64k"], None);
-    assert!(words.contains("the window must hold two frames"), "{words}");
+    let needed = "ofi: btl_ofi_window is 65536 bytes; two frames of btl_ofi_frame_size (65536 bytes) need 139264";
+    assert!(words.contains(needed), "{words}");
+    let words = refusal(&["btl_ofi_frame_size", "512"], None);
+    assert!(words.contains("ofi: btl_ofi_frame_size is 512 bytes; it can be 1k to 8M"), "{words}");
 }
 
 #[test]

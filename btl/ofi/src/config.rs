@@ -113,9 +113,24 @@ pub enum OpenError {
     /// The kernel has no randomness to give.
     #[error("ofi: getrandom: {0}")]
     Random(rustix::io::Errno),
-    /// A limit that cannot work.
-    #[error("ofi: {0}")]
-    Limit(&'static str),
+    /// A frame size that cannot work.
+    #[error("ofi: btl_ofi_frame_size is {0} bytes; it can be 1k to 8M")]
+    FrameSize(usize),
+    /// A window in which two frames have no room.
+    #[error(
+        "ofi: btl_ofi_window is {is} bytes; two frames of btl_ofi_frame_size ({frame} bytes) need {least}"
+    )]
+    Window {
+        /// Bytes that were asked for.
+        is: usize,
+        /// Bytes that would do.
+        least: usize,
+        /// Bytes of a frame.
+        frame: usize,
+    },
+    /// An endpoint's address that is too long to be exchanged, in bytes.
+    #[error("ofi: the endpoint's address has {0} bytes, which is too long to be exchanged")]
+    Name(usize),
 }
 
 /// The domains that become rails: all of one provider, the best that is left.

@@ -73,10 +73,11 @@ impl Ofi {
     /// In words: no library, no provider, or what the provider says.
     pub fn open_all(config: &OfiConfig) -> Result<Vec<Ofi>, OpenError> {
         if !(1024..=8 << 20).contains(&config.eager) {
-            return Err(OpenError::Limit("the eager size must be 1 KiB to 8 MiB"));
+            return Err(OpenError::FrameSize(config.eager));
         }
-        if config.window < 2 * (config.eager + 4096) {
-            return Err(OpenError::Limit("the window must hold two frames of the eager size"));
+        let least = 2 * (config.eager + 4096);
+        if config.window < least {
+            return Err(OpenError::Window { is: config.window, least, frame: config.eager });
         }
         let library = match &config.library {
             Some(name) => Library::open_named(name)?,
@@ -141,7 +142,7 @@ impl Ofi {
         }
         let info = port.info();
         if port.name().len() > NAME_MAX {
-            return Err(OpenError::Limit("the endpoint's address is too long to be exchanged"));
+            return Err(OpenError::Name(port.name().len()));
         }
         let in_pieces = piece < config.eager && longest == LEAD_MAX + pieces::WHOLE + piece;
         let eager = if in_pieces { config.eager } else { longest - LEAD_MAX };

@@ -122,9 +122,9 @@ pub enum OpenError {
     /// The kernel has no randomness to give.
     #[error("uct: getrandom: {0}")]
     Random(rustix::io::Errno),
-    /// A limit that cannot work.
-    #[error("uct: {0}")]
-    Limit(&'static str),
+    /// A frame size that cannot work.
+    #[error("uct: btl_uct_frame_size is {0} bytes; it can be 1k to 8M, or 0")]
+    FrameSize(usize),
 }
 
 /// What is open to be a rail, in order: transports as they were named, devices as the library has them.

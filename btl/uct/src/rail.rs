@@ -84,7 +84,7 @@ impl Uct {
     /// In words: no library, no such transport or device, or what the library says.
     pub fn open_all(config: &UctConfig) -> Result<Vec<Uct>, OpenError> {
         if config.frame != 0 && !(1024..=8 << 20).contains(&config.frame) {
-            return Err(OpenError::Limit("the frame size must be 1 KiB to 8 MiB"));
+            return Err(OpenError::FrameSize(config.frame));
         }
         let library = match &config.library {
             Some(name) => Library::open_named(name)?,
@@ -113,7 +113,7 @@ impl Uct {
         let mut port = Port::open(library).map_err(failed)?;
         let queues = resource.kind == DeviceKind::SharedMemory;
         let frame = crate::config::frame(config, resource);
-        let message = LEAD_MAX + frame;
+        let message = (LEAD_MAX + frame).max(MESSAGE_MIN); // greetings are that long
         let main = port.add(resource, &settings(resource, message)).map_err(failed)?;
         let attributes = *port.attributes(main);
         if let Some(why) = attributes.unfit() {
