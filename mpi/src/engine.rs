@@ -267,6 +267,7 @@ impl Engine {
                 tracing::info!(process, "process failed, others say");
                 self.suspected.retain(|(suspect, ..)| suspect.0 != process);
                 self.detect.failed(process, true);
+                self.spread();
             }
         }
     }
@@ -385,6 +386,23 @@ impl Engine {
             }
             let now = self.now();
             self.core.proc_failed(process, now);
+            self.spread();
+        }
+    }
+
+    /// Where failures have left a core for each process of this host, they wait as in a job of so few from then on: offering their cores
+    /// to nobody made exchanges five times as slow. Who is bound to fewer cores than there are processes left still shares them.
+    fn spread(&mut self) {
+        if self.spin >= open::COURTEOUS {
+            return;
+        }
+        let lives = |rank: &u32| !self.failures.contains(*rank);
+        let (living, cores) = (self.job.local_ranks().filter(lives).count(), open::own_cores());
+        if living <= cores {
+            tracing::debug!(living, cores, "a core for each from now on");
+            self.spin = open::COURTEOUS;
+            self.looks = LOOKS;
+            self.cores = (cores / living.max(1)) as u32;
         }
     }
 

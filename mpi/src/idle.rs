@@ -125,6 +125,11 @@ impl Idle {
         Idle { core: std::mem::take(&mut turns.core), ..Idle::new(spin, watchdog) }
     }
 
+    /// Failures may have left more cores to those who live.
+    pub fn suit(&mut self, spin: u32) {
+        self.spin = spin;
+    }
+
     /// Something happened.
     pub fn reset(&mut self) {
         self.polls = 0;

@@ -265,10 +265,18 @@ pub(crate) fn cores(job: &Job) -> u32 {
     (job.cores() / job.local_ranks().count().max(1)).max(1) as u32
 }
 
-/// Polls in vain before a waiting process offers its core to others. With a core for each rank that is only a
-/// courtesy to whoever else runs here; with fewer cores the message may be waiting for this very core.
+/// Polls in vain before a process with a core of its own offers it to others: a courtesy to whoever else runs here.
+pub(crate) const COURTEOUS: u32 = 20_000;
+
+/// Polls in vain before a waiting process offers its core to others. With fewer cores than ranks the message may be waiting for this
+/// very core.
 pub(crate) fn spin(job: &Job) -> u32 {
-    if ranks_per_core(job) > 1 { 1 } else { 20_000 }
+    if ranks_per_core(job) > 1 { 1 } else { COURTEOUS }
+}
+
+/// The cores that this thread may run on.
+pub(crate) fn own_cores() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |cores| cores.count() as usize)
 }
 
 /// After how long a wait in vain tells on stderr what it waits for: `IRONWEAVE_WATCHDOG`, in seconds.

@@ -466,6 +466,7 @@ impl Handle for MultipleHandle {
                     if let Some(answer) = done(&mut engine) {
                         return answer;
                     }
+                    idle.suit(engine.spin);
                     engine.progress()
                 }
                 Err(TryLockError::WouldBlock) => {

@@ -6,7 +6,7 @@ mod fabrics;
 mod support;
 
 use fabrics::{OFI, UCT, has_libfabric, has_uct};
-use std::process::Output;
+use std::process::{Command, Output};
 use support::{Job, SHM, TCP};
 
 /// A way for ranks to reach each other.
@@ -167,6 +167,25 @@ fn an_end_is_told_when_it_begins() {
     let output = job(4, Over::Shm, &["undisturbed"]).run_with(&environment);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("its end has begun"), "{errors}");
+}
+
+/// One rank more than there are cores, and it is killed: the others stop offering their cores to each other, unless each is bound to one,
+/// which two may share.
+#[test]
+fn survivors_that_have_a_core_each_wait_as_such() {
+    const WORDS: &str = "a core for each from now on";
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    for (bind, survivors) in [("none", cores), ("core", usize::from(cores == 1))] {
+        let arguments = ["collective", "barrier", "leaf", "1"];
+        let job = job(cores as u32 + 1, Over::Shm, &arguments);
+        let mut command = Command::new(support::programs().join("ironweave"));
+        command.args(["run", "--bind-to", bind, "-n", &job.ranks.to_string()]);
+        command.env("IRONWEAVE_LOG", "ironweave=debug");
+        let output = job.run_by(command);
+        assert!(output.status.success(), "{output:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(errors.matches(WORDS).count(), survivors, "bound to {bind}: {errors}");
+    }
 }
 
 #[test]
