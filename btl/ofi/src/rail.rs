@@ -601,7 +601,8 @@ impl Btl for Ofi {
     fn exclude<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
         if peer.0 < PEERS_MAX {
             self.invalidate(peer, residue, sink);
-            self.core.place(peer).excluded = true;
+            self.flush();
+            self.core.exclude(peer);
         }
     }
 
