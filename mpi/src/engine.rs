@@ -19,6 +19,7 @@ use ironweave_coll::{Call, Memory, Patience, Reduction};
 use ironweave_core::{Agreeing, CommHandle, Core, CoreError, TaskId};
 use ironweave_ft::{FailureList, How, Nanos, Source as Told};
 use ironweave_pml::ob1::{CommId, Ob1, PmlError, ReqId};
+use ironweave_rte::launch::placement;
 use ironweave_rte::{Job, liveness};
 use rustix::time::{ClockId, clock_gettime};
 use std::ops::{Deref, DerefMut};
@@ -397,12 +398,11 @@ impl Engine {
             return;
         }
         let lives = |rank: &u32| !self.failures.contains(*rank);
-        let (living, cores) = (self.job.local_ranks().filter(lives).count(), open::own_cores());
-        if living <= cores {
-            tracing::debug!(living, cores, "a core for each from now on");
+        let living = self.job.local_ranks().filter(lives).count();
+        if living <= self.job.cores() && living <= placement::own_cores() {
+            tracing::debug!(living, "a core for each from now on");
             self.spin = open::COURTEOUS;
             self.looks = LOOKS;
-            self.cores = (cores / living.max(1)) as u32;
         }
     }
 

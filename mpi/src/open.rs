@@ -274,11 +274,6 @@ pub(crate) fn spin(job: &Job) -> u32 {
     if ranks_per_core(job) > 1 { 1 } else { COURTEOUS }
 }
 
-/// The cores that this thread may run on.
-pub(crate) fn own_cores() -> usize {
-    rustix::thread::sched_getaffinity(None).map_or(1, |cores| cores.count() as usize)
-}
-
 /// After how long a wait in vain tells on stderr what it waits for: `IRONWEAVE_WATCHDOG`, in seconds.
 pub(crate) fn watchdog() -> Option<Duration> {
     let seconds = std::env::var("IRONWEAVE_WATCHDOG").ok()?;

@@ -130,6 +130,12 @@ pub fn cores() -> Cores {
     }
 }
 
+/// How many cores this thread may run on. Asks the kernel alone: who was bound by our launcher may want to know in a hurry.
+#[must_use]
+pub fn own_cores() -> usize {
+    sched_getaffinity(None).map_or(1, |allowed| cores_by_kernel(&allowed).len())
+}
+
 /// hwloc's cores in its order, as far as allowed, and how many NUMA nodes these are on. What is
 /// allowed and unknown to hwloc (brought online since it looked) follows at the end.
 fn cores_by_hwloc(allowed: &CpuSet, cores: &[hwloc::Core]) -> (Vec<CpuSet>, usize) {
