@@ -11,6 +11,9 @@ pub enum FailureReport {
     Silent,
 }
 
+/// [`Caps::zcopy_from`] of most transports: shorter payloads are copied in the time that it takes to keep account of memory.
+pub const ZCOPY_FROM: usize = 8 << 10;
+
 /// The capabilities of one opened transport. Constant after opening.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caps {
@@ -24,6 +27,8 @@ pub struct Caps {
     pub max_bcopy: usize,
     /// Longest payload of one frame of [`Btl::send_zcopy`](crate::Btl::send_zcopy), in bytes; 0 when it has none.
     pub max_zcopy: usize,
+    /// Payloads from this length on, in bytes, better go by [`Btl::send_zcopy`](crate::Btl::send_zcopy) than packed, where it has that.
+    pub zcopy_from: usize,
     /// The longest message best sent without rendezvous, in bytes (may span several frames).
     pub eager_limit: usize,
     /// The same to a peer that was seen to have its receives posted before such messages come, in bytes; not below `eager_limit`.

@@ -30,7 +30,7 @@ mod sink;
 mod transport;
 
 pub use address::{Address, AddressError, decode_addresses, encode_addresses};
-pub use caps::{Caps, FailureReport};
+pub use caps::{Caps, FailureReport, ZCOPY_FROM};
 pub use counters::{Counter, Counters};
 pub use descriptor::{Descriptor, HEADER_MAX, Header, RemoteKey, RmaDescriptor, RmaKind, Token};
 pub use endpoint::{EndpointState, Peer};

@@ -59,6 +59,7 @@ impl Loopback {
                 max_short: 4096,
                 max_bcopy: MAX_COPIED,
                 max_zcopy: usize::MAX,
+                zcopy_from: crate::ZCOPY_FROM,
                 eager_limit: MAX_COPIED,
                 posted_limit: MAX_COPIED,
                 rndv_eager_limit: MAX_COPIED,

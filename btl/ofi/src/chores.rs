@@ -5,6 +5,7 @@
 use crate::core::{Control, End};
 use crate::endpoint::{Phase, Waiting};
 use crate::lanes;
+use crate::news::News;
 use crate::provider::{Place, Verdict, judge};
 use crate::rail::{Ofi, ROOM};
 use crate::reads::Asked;
@@ -82,11 +83,19 @@ impl Ofi {
     pub(crate) fn tend_lanes(&mut self) {
         let Some(port) = self.port.as_mut() else { return };
         for (life, news) in std::mem::take(&mut self.core.lane_news) {
-            if self.core.is_live(life) && !self.core.reads.heard(port, life, &news) {
+            if !self.core.is_live(life) {
+                continue;
+            }
+            if !self.core.reads.heard(port, life, &news) {
                 self.core.lane_news.push((life, news));
+            } else if let News::Gone { next, .. } = news {
+                self.core.heard_of_end(life, next);
             }
         }
         self.core.reads.tend_lanes(port);
+        for life in std::mem::take(&mut self.core.reads.fenced) {
+            self.core.lost_lane(life);
+        }
         for (life, news) in std::mem::take(&mut self.core.reads.lanes.untold) {
             self.core.tell_news(life, &news);
         }

@@ -4,6 +4,7 @@
 //! [`Core::end`] is the only way out of a life, and gives everything of it back.
 
 use crate::endpoint::{Endpoint, Farewell, Phase, index_of};
+use crate::leads::{Leads, Led};
 use crate::news::News;
 use crate::pieces::{Next, Piecewise};
 use crate::provider::{Place, Verdict, judge};
@@ -70,6 +71,8 @@ pub(crate) struct Core {
     pub window: u32,
     /// Longest payload of a frame that comes in pieces, in bytes; 0 when none does.
     pub longest: usize,
+    /// The same of one whose rest comes over the lanes.
+    pub longest_led: usize,
     pub peers: Vec<Seat>,
     pub controls: VecDeque<Control>,
     /// Peers that are owed a message of credits.
@@ -93,6 +96,7 @@ pub(crate) struct Core {
     /// Peers whose life ended: their endpoints may be gone for good.
     pub ended: Vec<u32>,
     pub reads: Reads,
+    pub leads: Leads,
     /// Reads that make no sense, to be given back.
     pub wrong_reads: Vec<(RmaDescriptor, Cause)>,
     pub counters: Arc<Counters>,
@@ -134,8 +138,11 @@ impl Core {
     /// Tells the peer of a life what there is to tell of lanes.
     pub(crate) fn tell_news(&mut self, life: u64, news: &News) {
         let Some((_, ep)) = self.live(life) else { return };
-        let (to, theirs) = (ep.to, ep.theirs);
-        let (kind, number, payload) = news.encode();
+        let (to, theirs, next) = (ep.to, ep.theirs, ep.next_in);
+        let (kind, number, payload) = match *news {
+            News::Gone { number, .. } => News::Gone { number, next }.encode(),
+            _ => news.encode(),
+        };
         self.tell(kind, life, to, theirs, number);
         self.controls.back_mut().expect("just queued").message.extend_from_slice(&payload);
     }
@@ -178,6 +185,16 @@ impl Core {
                     sink.rma_completed(descriptor, Ok(()));
                 }
             }
+            Event::SentFrom { mark } => {
+                if let Some(descriptor) = self.leads.sent(mark) {
+                    self.reports += 1;
+                    if let Some(ep) = self.peers[descriptor.peer.index()].ep.as_deref_mut() {
+                        ep.stuck = None;
+                    }
+                    sink.completed(descriptor, Ok(()));
+                }
+            }
+            Event::ReceivedInto { mark, len } => self.rest_came(mark, len, sink),
             Event::Failed { work, mark, error, provider_error } => {
                 tracing::debug!(?work, mark, %error, provider_error, "ofi completion error");
                 let (place, life) = match work {
@@ -195,13 +212,25 @@ impl Core {
                         }
                     },
                     Work::Receive => (Place::Received, None),
+                    Work::SendOver => (Place::Sent, Some(mark)),
+                    Work::SendFrom => (Place::Sent, self.leads.life_of(mark)),
+                    Work::ReceiveInto => (Place::Received, Some(mark)),
                 };
+                let over_lanes =
+                    matches!(work, Work::SendOver | Work::SendFrom | Work::ReceiveInto);
                 if work == Work::Send
                     && let Some((_, ep)) = self.live(mark)
                 {
                     ep.flying -= 1;
                 }
                 match judge(place, error) {
+                    // Nobody sends that again.
+                    Verdict::Later | Verdict::Discard if over_lanes => {
+                        if let Some((peer, _)) = life.and_then(|life| self.live(life)) {
+                            let fault = Fault::rail(peer, Cause::Disconnected);
+                            self.failing.push((life.unwrap_or_default(), fault));
+                        }
+                    }
                     Verdict::Rail(cause) => {
                         if let Some((peer, _)) = life.and_then(|life| self.live(life)) {
                             let life = life.unwrap_or_default();
@@ -287,7 +316,7 @@ impl Core {
         let Some((_, ep)) = self.live(token) else { return };
         let number = prefix.number.get();
         let fresh = match kind {
-            Kind::Data | Kind::Begin | Kind::Piece => ep.is_new_frame(number),
+            Kind::Data | Kind::Begin | Kind::Piece | Kind::Lead => ep.is_new_frame(number),
             Kind::Credit => ep.is_new_credit(number),
             _ => true, // saying it again changes nothing
         };
@@ -300,11 +329,13 @@ impl Core {
             return;
         }
         match kind {
-            Kind::Data | Kind::Begin | Kind::Piece if prefix.number.get() == ep.next_in => {
+            Kind::Data | Kind::Begin | Kind::Piece | Kind::Lead
+                if prefix.number.get() == ep.next_in =>
+            {
                 self.deliver(peer, kind, message.len(), header, payload, sink);
                 self.catch_up(peer, token, sink);
             }
-            Kind::Data | Kind::Begin | Kind::Piece => {
+            Kind::Data | Kind::Begin | Kind::Piece | Kind::Lead => {
                 if let Err(what) = ep.stash(prefix.number.get(), message, window) {
                     self.failing.push((token, Fault::rail(peer, Cause::Malformed(what))));
                 }
@@ -349,6 +380,19 @@ impl Core {
     ) {
         let window = self.window;
         let Some(ep) = self.peers[peer.index()].ep.as_deref_mut() else { return };
+        if kind == Kind::Lead && ep.begun.is_none() {
+            // It counts as read when its rest is there.
+            match Led::begin(peer, (header, payload), len, self.longest_led, sink) {
+                Ok(led) => {
+                    ep.led = Some(led);
+                    self.leads.awaited.push(ep.token);
+                }
+                Err(what) => {
+                    self.failing.push((ep.token, Fault::rail(peer, Cause::Malformed(what))));
+                }
+            }
+            return;
+        }
         let due = ep.count_in(len, window);
         let last = ep.farewell == Farewell::Heard { frames: ep.next_in };
         if due {
@@ -362,6 +406,51 @@ impl Core {
         }
         if last {
             self.heard_all(peer, sink);
+        }
+    }
+
+    /// The rest of a frame came over the lane of that life.
+    fn rest_came<S: Sink>(&mut self, life: u64, len: usize, sink: &mut S) {
+        let window = self.window;
+        let Some((peer, ep)) = self.live(life) else { return };
+        let Some(led) = ep.led.take() else { return };
+        ep.stuck = None;
+        if len != led.rest() {
+            let fault = Fault::rail(peer, Cause::Malformed("the length of a frame's rest"));
+            self.failing.push((life, fault.clone()));
+            self.reports += usize::from(led.give_up(peer, &fault, sink));
+            return;
+        }
+        let due = ep.count_in(led.message, window);
+        let last = ep.farewell == Farewell::Heard { frames: ep.next_in };
+        if due {
+            self.due.push(peer.0);
+        }
+        let whole = led.whole(peer, sink);
+        self.leads.came += 1;
+        self.handed_up(whole);
+        if last {
+            self.heard_all(peer, sink);
+        }
+        self.catch_up(peer, life, sink);
+    }
+
+    /// The lane of that life was closed: what was on its way over it is lost.
+    pub(crate) fn lost_lane(&mut self, life: u64) {
+        let unsent = self.leads.has(life);
+        if let Some((peer, ep)) = self.live(life)
+            && (unsent || ep.awaits_rest())
+        {
+            self.failing.push((life, Fault::rail(peer, Cause::Disconnected)));
+        }
+    }
+
+    /// The peer has closed its lane, and awaits frame `next`.
+    pub(crate) fn heard_of_end(&mut self, life: u64, next: u32) {
+        if let Some((peer, ep)) = self.live(life)
+            && ep.has_lost_lead(next)
+        {
+            self.failing.push((life, Fault::rail(peer, Cause::Disconnected)));
         }
     }
 
@@ -473,7 +562,7 @@ impl Core {
         self.reads.lanes.forget(ep.token);
         place.over = place.heard; // a greeting that comes again begins nothing
         let excluded = place.excluded;
-        let Endpoint { token, theirs, to, known, backlog, begun, .. } = *ep;
+        let Endpoint { token, theirs, to, known, backlog, begun, led, .. } = *ep;
         self.ended.push(peer.0);
         self.counters.purged.add(backlog.len() as u64);
         self.unused.extend(backlog.into_iter().map(|waiting| waiting.slot));
@@ -499,11 +588,17 @@ impl Core {
             self.reports += 1;
             sink.fault(fault);
         }
-        if let Some(begun) = begun
-            && begun.give_up(peer, &Fault::operation(peer, cause.clone()), sink)
-        {
+        let fault = Fault::operation(peer, cause.clone());
+        let given_up = begun.is_some_and(|begun| begun.give_up(peer, &fault, sink))
+            || led.is_some_and(|led| led.give_up(peer, &fault, sink));
+        if given_up {
             self.reports += 1;
             self.counters.purged.add(1);
+        }
+        for descriptor in self.leads.purge(peer, token) {
+            self.reports += 1;
+            self.counters.purged.add(1);
+            sink.completed(descriptor, Err(fault.clone()));
         }
         let (wrong, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.wrong_reads)
             .into_iter()
@@ -556,7 +651,9 @@ impl Core {
         };
         let endpoints: usize =
             self.peers.iter().filter_map(|place| place.ep.as_deref()).map(of).sum();
-        endpoints + self.controls.iter().filter(|control| self.is_live(control.life)).count()
+        endpoints
+            + self.leads.len()
+            + self.controls.iter().filter(|control| self.is_live(control.life)).count()
     }
 
     pub(crate) fn is_live(&self, life: u64) -> bool {
@@ -581,6 +678,7 @@ impl Core {
             && self.ended.is_empty()
             && self.unused.is_empty()
             && self.reads.is_idle()
+            && self.leads.is_idle()
             && self.wrong_reads.is_empty()
     }
 }

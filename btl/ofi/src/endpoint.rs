@@ -3,6 +3,7 @@
 //! A *life* begins when one side connects and ends on both sides for good; each side names its half by a token that the
 //! other puts on every message. Messages of other lives find no endpoint and are dropped (law 4).
 
+use crate::leads::{self, Led};
 use crate::pieces::Piecewise;
 use crate::wire::{UNIT, cost};
 use ironweave_btl::EndpointState;
@@ -73,6 +74,10 @@ pub(crate) struct Endpoint {
     early_cost: u32,
     /// A frame that has begun to arrive.
     pub begun: Option<Piecewise>,
+    /// The next frame, whose rest comes over the lanes.
+    pub led: Option<Led>,
+    /// The last frame that we sent so, and of which we do not know whether it arrived.
+    pub last_lead: Option<u32>,
     pub farewell: Farewell,
     /// Since when the provider takes nothing for this peer.
     pub stuck: Option<Instant>,
@@ -102,6 +107,8 @@ impl Endpoint {
             early: BTreeMap::new(),
             early_cost: 0,
             begun: None,
+            led: None,
+            last_lead: None,
             farewell: Farewell::None,
             stuck: None,
             since: now,
@@ -162,14 +169,25 @@ impl Endpoint {
     /// Whether nothing but the next frame is awaited: none came early, none is half here, and there is no good-bye that waits for it.
     #[inline]
     pub(crate) fn expects_frames(&self) -> bool {
-        let whole = self.early.is_empty() && self.begun.is_none();
+        let whole = self.early.is_empty() && self.begun.is_none() && self.led.is_none();
         self.phase == Phase::Up && self.theirs != 0 && whole && self.farewell == Farewell::None
     }
 
     /// Whether a frame of that number did not come before.
     #[inline]
     pub(crate) fn is_new_frame(&self, number: u32) -> bool {
-        number == self.next_in || (ahead(self.next_in, number) && !self.early.contains_key(&number))
+        let is_next = number == self.next_in && self.led.is_none();
+        is_next || (ahead(self.next_in, number) && !self.early.contains_key(&number))
+    }
+
+    /// Whether the rest of a frame is to come over the lanes.
+    pub(crate) fn awaits_rest(&self) -> bool {
+        self.led.is_some() || self.early.values().any(|message| leads::is_lead(message))
+    }
+
+    /// The lanes are closed, and `next` is the frame that the peer awaits; whether a frame that we sent over them is lost.
+    pub(crate) fn has_lost_lead(&mut self, next: u32) -> bool {
+        self.last_lead.take().is_some_and(|last| last == next || ahead(next, last))
     }
 
     /// Whether credits of that number did not come before; notes that they did now.
@@ -207,7 +225,7 @@ impl Endpoint {
     /// The next frame, if it came early.
     #[inline]
     pub(crate) fn take_stashed(&mut self) -> Option<Vec<u8>> {
-        if self.early.is_empty() {
+        if self.early.is_empty() || self.led.is_some() {
             return None;
         }
         let message = self.early.remove(&self.next_in)?;

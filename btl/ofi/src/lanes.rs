@@ -14,7 +14,7 @@
 //!     ├────────────────────────────────────────────────▶│
 //!     │ JOINED, when they are there                     │
 //!     │◀───────────────────────────────────────────────▶│   and back: now both read what the other has lent
-//!     │ LANE number, nowhere                            │
+//!     │ LANE number, nowhere, next frame                │
 //!     │◀───────────────────────────────────────────────▶│   closed: all that was lent over the pair is void
 //! ```
 //!
@@ -40,13 +40,15 @@ struct Ours {
     number: u32,
     lane: Lane,
     name: Vec<u8>,
+    /// It takes messages (`leads`).
+    takes: bool,
 }
 
 /// What the peer has told of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Theirs {
     Untold,
-    At(u32, FiAddr, Registration),
+    At(u32, FiAddr, Registration, bool),
     /// This one is closed, and so are all before it.
     Gone(u32),
     /// It can have none.
@@ -88,7 +90,7 @@ pub(crate) struct Lanes {
     me: u32,
     lives: Vec<OfLife>,
     /// Lanes that could not be closed safely, and where they are: for others to come.
-    stranded: Vec<(Lane, Vec<u8>)>,
+    stranded: Vec<Ours>,
     /// The provider has none, or would not open one.
     none: bool,
     numbers: u32,
@@ -175,13 +177,13 @@ impl Lanes {
             return Some(ours.number);
         }
         let opened = self.open(port);
-        if let (Some(Ours { number, name, .. }), Some(beacon)) = (&opened, self.beacon) {
+        if let (Some(Ours { number, name, takes, .. }), Some(beacon)) = (&opened, self.beacon) {
             let answers = match self.of_life(life).theirs {
                 Theirs::At(theirs, ..) => theirs,
                 Theirs::Untold | Theirs::Gone(_) | Theirs::Never => 0,
             };
-            let (number, name) = (*number, name.clone());
-            self.untold.push((life, News::Here { number, answers, beacon, name }));
+            let (number, name, takes) = (*number, name.clone(), *takes);
+            self.untold.push((life, News::Here { number, answers, takes, beacon, name }));
         }
         let number = opened.as_ref().map(|ours| ours.number);
         self.of_life(life).ours = opened;
@@ -189,9 +191,9 @@ impl Lanes {
     }
 
     fn open(&mut self, port: &mut Port) -> Option<Ours> {
-        if let Some((lane, name)) = self.stranded.pop() {
+        if let Some(kept) = self.stranded.pop() {
             self.numbers += 1;
-            return Some(Ours { number: self.numbers, lane, name });
+            return Some(Ours { number: self.numbers, ..kept });
         }
         if self.none || self.len() >= LANES {
             return None;
@@ -202,7 +204,8 @@ impl Lanes {
         match (port.open_lane(), self.beacon) {
             (Ok((lane, name)), Some(_)) => {
                 self.numbers += 1;
-                Some(Ours { number: self.numbers, lane, name })
+                let takes = port.takes_messages(&lane);
+                Some(Ours { number: self.numbers, lane, name, takes })
             }
             (opened, _) => {
                 tracing::debug!(error = ?opened.err(), "no lanes for ofi reads");
@@ -218,13 +221,33 @@ impl Lanes {
             return (None, Way::Wait);
         };
         let way = match of.theirs {
-            Theirs::At(now, there, _) if now == number && of.join == Join::Open => Way::To(there),
+            Theirs::At(now, there, ..) if now == number && of.join == Join::Open => Way::To(there),
             Theirs::At(now, ..) if is_later(now, number) => Way::Void,
             Theirs::Gone(now) if !is_later(number, now) => Way::Void,
             Theirs::Never => Way::Void,
             _ => Way::Wait,
         };
         (of.ours.as_ref().map(|ours| &ours.lane), way)
+    }
+
+    /// Our lane for a life and the peer's, if messages may go over them.
+    #[inline]
+    pub(crate) fn outward(&self, life: u64) -> Option<(&Lane, FiAddr)> {
+        let of = self.lives.iter().find(|of| of.life == life)?;
+        match (&of.ours, of.theirs, of.join) {
+            (Some(ours), Theirs::At(_, there, _, true), Join::Open) if ours.takes => {
+                Some((&ours.lane, there))
+            }
+            _ => None,
+        }
+    }
+
+    /// Our lane for a life, if messages may come over it. The peer may know before we do that the pair is joined.
+    #[inline]
+    pub(crate) fn inward(&self, life: u64) -> Option<&Lane> {
+        let of = self.lives.iter().find(|of| of.life == life)?;
+        let joined = matches!(of.join, Join::Said | Join::Open);
+        of.ours.as_ref().filter(|ours| ours.takes && joined).map(|ours| &ours.lane)
     }
 
     /// Whether the peer's lane `number` is the one of the pair with ours.
@@ -250,12 +273,12 @@ impl Lanes {
         };
         match *news {
             News::Never => of.theirs = Theirs::Never,
-            News::Gone(number) => {
+            News::Gone { number, .. } => {
                 if number == last || is_later(number, last) {
                     of.theirs = Theirs::Gone(number);
                 }
             }
-            News::Here { number, answers, beacon, ref name } => {
+            News::Here { number, answers, takes, beacon, ref name } => {
                 if last != 0 && !is_later(number, last) {
                     return;
                 }
@@ -263,7 +286,7 @@ impl Lanes {
                 let theirs = match port.insert(name) {
                     // It answers a lane that is closed meanwhile: it will hear of that.
                     _ if answers != 0 && ours != Some(answers) => Theirs::Gone(number),
-                    Ok(there) => Theirs::At(number, there, beacon),
+                    Ok(there) => Theirs::At(number, there, beacon, takes),
                     Err(error) => {
                         tracing::debug!(%error, "a peer's lane cannot be reached");
                         Theirs::Gone(number)
@@ -306,7 +329,7 @@ impl Lanes {
         let lives = &mut self.lives;
         self.apart.retain(|life| {
             let Some(of) = lives.iter_mut().find(|of| of.life == *life) else { return false };
-            let (Some(ours), Theirs::At(_, there, beacon), Join::Apart) =
+            let (Some(ours), Theirs::At(_, there, beacon, _), Join::Apart) =
                 (&of.ours, of.theirs, of.join)
             else {
                 return false;
@@ -342,11 +365,12 @@ impl Lanes {
     pub(crate) fn close(&mut self, port: &mut Port, life: u64) -> bool {
         let begins = self.begins(life);
         let Some(of) = self.lives.iter_mut().find(|of| of.life == life) else { return true };
-        let Some(Ours { number, lane, name }) = of.ours.take() else { return true };
+        let Some(ours) = of.ours.take() else { return true };
+        let number = ours.number;
         if !begins && of.join != Join::Open {
-            self.stranded.push((lane, name));
-        } else if let Err(lane) = port.close_lane(lane) {
-            of.ours = Some(Ours { number, lane, name });
+            self.stranded.push(ours);
+        } else if let Err(lane) = port.close_lane(ours.lane) {
+            of.ours = Some(Ours { lane, ..ours });
             return false;
         }
         if let Theirs::At(number, ..) = of.theirs {
@@ -357,7 +381,7 @@ impl Lanes {
         let untold = self.untold.len();
         self.untold.retain(|(of, news)| *of != life || !matches!(news, News::Here { .. }));
         if self.untold.len() == untold {
-            self.untold.push((life, News::Gone(number)));
+            self.untold.push((life, News::Gone { number, next: 0 })); // `next` when it is told
         }
         true
     }

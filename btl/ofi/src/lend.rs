@@ -1,6 +1,7 @@
 //! User memory in the provider's hands: the only place where this crate makes promises about memory.
 #![allow(unsafe_code)] // Hands the address of lent memory to the library.
 
+use crate::leads::{Led, Place};
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion, SendRegion};
 use ironweave_ffi::ofi::{Errno, FiAddr, Lane, Port, Registration, Remote};
 use std::ops::Range;
@@ -53,4 +54,39 @@ pub(crate) fn read_into(
     // transfer keeps it until the event of this read, or until `Reads::fence` closed the lane; when the port is dropped
     // (`Ofi::lose`, or with the whole rail), lanes are closed before regions go.
     unsafe { port.read_into(lane, (start, range.len()), from, remote, mark) }
+}
+
+/// Has the provider send what of `region` comes after its first `from` bytes.
+pub(crate) fn send_from(
+    port: &mut Port,
+    lane: &Lane,
+    (region, from): (&SendRegion, usize),
+    to: FiAddr,
+    (tag, mark): (u64, u64),
+) -> Result<(), Errno> {
+    let rest = region.part(from..region.len());
+    // SAFETY: by the promise of `SendRegion`, the memory is valid and unwritten while the region exists. `Leads` keeps its descriptor
+    // until the event of this send, or until `Reads::fence` closed the lane; when the port is dropped, lanes are closed before
+    // regions go.
+    unsafe { port.send_from(lane, (rest.as_ptr(), rest.len()), to, tag, mark) }
+}
+
+/// Has the provider receive the rest of a frame where it belongs.
+pub(crate) fn receive_into(
+    port: &mut Port,
+    lane: &Lane,
+    led: &Led,
+    (tag, mark): (u64, u64),
+) -> Result<(), Errno> {
+    let (place, rest) = led.place();
+    let region = match place {
+        // SAFETY: nobody looks at the buffer before the rest is there, and it is dropped with the life, whose lane is closed
+        // before, or after the port.
+        Place::Ours(buffer) => unsafe { buffer.recv_region() }.part(rest),
+        Place::Owners(region) => region.part(rest),
+    };
+    // SAFETY: by the promise of `RecvRegion`, the memory is valid and its holder's alone while the region exists. The endpoint keeps it
+    // until the event of this receive, or until `Reads::fence` closed the lane; when the port is dropped, lanes are closed
+    // before regions go.
+    unsafe { port.receive_into(lane, (region.as_mut_ptr(), region.len()), tag, mark) }
 }

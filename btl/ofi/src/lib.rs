@@ -25,6 +25,7 @@ mod core;
 mod endpoint;
 mod greet;
 mod lanes;
+mod leads;
 mod lend;
 mod news;
 mod pieces;

@@ -15,7 +15,7 @@ use ironweave_btl::{Fault, Header, Landing, Peer, Sink, Token};
 
 /// Length of what a BEGIN has before its first piece, in bytes.
 pub(crate) const WHOLE: usize = size_of::<u32>();
-/// A frame has at most so many pieces.
+/// A frame that is packed has at most so many pieces.
 pub(crate) const MOST: usize = 8;
 
 /// How a payload of `len` bytes is cut into pieces of at most `longest`: the length of each but the last.

@@ -27,6 +27,8 @@ pub struct Provider {
     pub one_piece: usize,
     /// Frames whose payload is longer go in pieces of at most so many bytes (`pieces`): worth it where the kernel copies, too.
     pub pieces: usize,
+    /// Longer ones go over the lanes, where there are such (`leads`).
+    pub leads: bool,
     /// How many bytes to read at once where reads go by way of buffers: each asks the peer once.
     pub read_piece: usize,
     /// Its completion queues can be waited on. Asking shm of 1.17 is not harmless: it closes badly after it said no.
@@ -99,6 +101,7 @@ const DEVICE: Provider = Provider {
     multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
     pieces: usize::MAX,
+    leads: false,
     read_piece: 64 << 10,
     waits: true,
     early_completions: false,
@@ -132,6 +135,7 @@ const PROVIDERS: &[Provider] = &[
         answers: Answers::ByLanes,
         multi_recv: MultiRecv::Since(1, 20),
         pieces: 32 << 10,
+        leads: true,
         paced: true,
         latency_ns: 5_000,
         bandwidth_mbs: 5_000,
@@ -208,8 +212,17 @@ impl Provider {
                     Closes::Idle | Closes::Never if shared => Closes::Idle,
                     Closes::Idle | Closes::Never => Closes::Never,
                 };
-                let pieces = usize::MAX;
-                Provider { multi_recv, answers, closes, one_piece, pieces, read_piece, ..row }
+                let (pieces, leads) = (usize::MAX, false);
+                Provider {
+                    multi_recv,
+                    answers,
+                    closes,
+                    one_piece,
+                    pieces,
+                    leads,
+                    read_piece,
+                    ..row
+                }
             }
             _ => row,
         }

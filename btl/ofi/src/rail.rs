@@ -10,7 +10,8 @@
 use crate::blob::Blob;
 use crate::config::{OfiConfig, OpenError, choose};
 use crate::core::{Core, End};
-use crate::endpoint::{Endpoint, Phase, Waiting, window_units};
+use crate::endpoint::{Endpoint, Phase, Waiting, index_of, window_units};
+use crate::leads::{self, Leads};
 use crate::pieces;
 use crate::provider::{Answers, Place, Provider, Verdict, judge};
 use crate::reads::{Key, Reads};
@@ -24,7 +25,8 @@ use ironweave_btl::{
     Address, Armed, Btl, Caps, Cause, Counters, Descriptor, EndpointState, FailureReport, Fault,
     HEADER_MAX, Peer, Refused, RemoteKey, Residue, RmaDescriptor, RmaKind, Sink, Token,
 };
-use ironweave_ffi::ofi::{Info, Look, Ofi as Library, Options, Port, Slot};
+use ironweave_ffi::ofi::{Errno, Info, Look, Ofi as Library, Options, Port, Slot};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 use zerocopy::IntoBytes;
@@ -39,6 +41,8 @@ const LONG_BYTES: usize = 4 << 20;
 const RECEIVE: (usize, usize) = (8, 512 << 10);
 /// The same where messages wait in the kernel: few, so that they stay in a core's cache.
 const RECEIVE_CACHED: (usize, usize) = (4, 192 << 10);
+/// Receive buffers of all lanes, and of how many bytes: for the 16 that there are at once, and some that the queue may still name.
+const LANE_RECEIVES: (usize, usize) = (40, 64 << 10);
 /// Bytes of receive buffers for one message each.
 const RECEIVE_SINGLE: usize = 4 << 20;
 /// Bytes of input that sockets get where the provider peeks: many times what a segment keeps in use.
@@ -85,14 +89,15 @@ impl Ofi {
         };
         let ways = choose(library, config)?;
         let rails = ways.into_iter().enumerate();
-        rails.map(|(rail, way)| Self::open(config, rail as u16, way, library.version())).collect()
+        let about = (library.version(), library.saves_messages());
+        rails.map(|(rail, way)| Self::open(config, rail as u16, way, about)).collect()
     }
 
     fn open(
         config: &OfiConfig,
         rail: u16,
         mut info: Info,
-        version: (u32, u32),
+        (version, saves): ((u32, u32), bool),
     ) -> Result<Ofi, OpenError> {
         let random = random().map(u64::from_le_bytes).map_err(OpenError::Random)?;
         let incarnation = random | 1;
@@ -119,6 +124,14 @@ impl Ofi {
         }
         let multi_recv = provider.multi_recv.holds(version);
         let receive = if provider.hardware { RECEIVE } else { RECEIVE_CACHED };
+        let in_pieces = piece < config.eager && longest == LEAD_MAX + pieces::WHOLE + piece;
+        let leads = provider.leads && multi_recv && in_pieces && !saves;
+        if leads {
+            info.want_tags();
+        }
+        // In pieces it has room, too.
+        let longest_led =
+            if leads { leads::LONGEST.min(config.window / 2).max(config.eager) } else { 0 };
         let options = Options {
             buffers,
             receives: match multi_recv {
@@ -128,6 +141,7 @@ impl Ofi {
             receive_len: receive.1.max(2 * longest),
             multi_recv,
             longest,
+            lane_receives: if leads { LANE_RECEIVES } else { (0, 0) },
             peers: config.peers,
             waitable: config.waitable && provider.waits,
             closes: provider.closes,
@@ -144,9 +158,8 @@ impl Ofi {
         if port.name().len() > NAME_MAX {
             return Err(OpenError::Name(port.name().len()));
         }
-        let in_pieces = piece < config.eager && longest == LEAD_MAX + pieces::WHOLE + piece;
         let eager = if in_pieces { config.eager } else { longest - LEAD_MAX };
-        let caps = caps(&provider, info, eager);
+        let caps = caps(&provider, info, eager, piece.saturating_add(1)..longest_led);
         let blob = Blob {
             format: info.addr_format(),
             protocol: info.protocol(),
@@ -160,7 +173,8 @@ impl Ofi {
             who: Greeter { rail, me: config.me.0, incarnation, pid: std::process::id() },
             key: job_key(&config.secret, &config.job),
             window: window_units(config.window),
-            longest: if in_pieces { eager } else { 0 },
+            longest: if in_pieces { eager.max(longest_led) } else { 0 },
+            longest_led,
             peers: Vec::new(),
             controls: Default::default(),
             due: Vec::new(),
@@ -174,6 +188,7 @@ impl Ofi {
             watched: Vec::new(),
             ended: Vec::new(),
             reads: Reads::new(config.me.0, provider.answers == Answers::ByLanes, config.heads),
+            leads: Leads::new(),
             wrong_reads: Vec::new(),
             counters: Arc::default(),
             reports: 0,
@@ -328,6 +343,122 @@ impl Ofi {
         Ok(())
     }
 
+    /// Sends a long frame over the lanes: its first piece now, the rest out of the user's memory. `Err(None)` where there are no lanes
+    /// for that, or not yet.
+    #[allow(clippy::result_large_err)] // the descriptor goes back
+    fn lead(&mut self, descriptor: Descriptor) -> Result<(), (Option<Refused>, Descriptor)> {
+        let (peer, window) = (descriptor.peer, self.core.window);
+        let lead = PREFIX + descriptor.header.as_bytes().len() + pieces::WHOLE;
+        let total = lead + leads::FIRST;
+        let [region] = &descriptor.payload[..] else { return Err((None, descriptor)) };
+        let region = region.part(0..region.len());
+        let (ep, port) = match (self.sendable(peer), ()) {
+            (Ok(_), ()) => (self.core.peers[peer.index()].ep.as_deref_mut(), self.port.as_mut()),
+            (Err(refused), ()) => return Err((Some(refused), descriptor)),
+        };
+        let (Some(ep), Some(port)) = (ep, port) else {
+            return Err((Some(Refused::Closed), descriptor));
+        };
+        let life = ep.token;
+        let Some((lane, to)) = self.core.reads.lanes.outward(life) else {
+            let offered = self.core.reads.lanes.offer(port, life).is_some();
+            if offered && !self.core.reads.lanes.is_idle() {
+                self.tend_lanes();
+                self.flush();
+            }
+            return Err((None, descriptor));
+        };
+        let room = ep.has_room(total, window) && self.core.leads.has_room();
+        let Some(slot) = room.then(|| port.buffer(total)).flatten() else {
+            self.core.counters.refused.add(1);
+            return Err((Some(Refused::NoRoom), descriptor));
+        };
+        let (credits, number, theirs) = (ep.take_owed(), ep.next_out, ep.theirs);
+        let header = descriptor.header.as_bytes();
+        let prefix = Prefix::new(Kind::Lead, header.len(), credits, number, theirs);
+        let bytes = port.bytes_mut(&slot);
+        bytes[..PREFIX].copy_from_slice(prefix.as_bytes());
+        bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
+        let whole = (region.len() as u32).to_le_bytes();
+        bytes[PREFIX + header.len()..lead].copy_from_slice(&whole);
+        bytes[lead..total].copy_from_slice(&region.as_slice()[..leads::FIRST]);
+        if let Err((error, slot)) = port.send_over(lane, slot, total, to, life) {
+            port.give_back(slot);
+            ep.owe(credits);
+            if credits != 0 && !self.core.due.contains(&peer.0) {
+                self.core.due.push(peer.0);
+            }
+            self.no_room(life, judge(Place::Call, error));
+            self.core.counters.refused.add(1);
+            return Err((Some(Refused::NoRoom), descriptor));
+        }
+        ep.count_out(total);
+        ep.last_lead = Some(number);
+        let mark = self.core.leads.add(life, number, descriptor);
+        self.count_sent(region.len());
+        self.send_rest(mark);
+        Ok(())
+    }
+
+    /// Hands the rest of a frame to the provider.
+    fn send_rest(&mut self, mark: usize) {
+        let core = &mut self.core;
+        let (Some(port), Some((life, number, descriptor))) =
+            (self.port.as_mut(), core.leads.get(mark))
+        else {
+            return;
+        };
+        let Some(ep) = core.peers[descriptor.peer.index()].ep.as_deref() else { return };
+        let Some((lane, to)) = core.reads.lanes.outward(life) else { return }; // `lost_lane` tells
+        let whole = (&descriptor.payload[0], leads::FIRST);
+        let marks = (leads::tag(ep.theirs, number), mark as u64);
+        if let Err(error) = lend::send_from(port, lane, whole, to, marks) {
+            core.leads.wait(mark);
+            self.no_room(life, judge(Place::Call, error));
+        }
+    }
+
+    /// Goes on with what goes and comes over lanes.
+    fn tend_leads<S: Sink>(&mut self, sink: &mut S) {
+        for life in std::mem::take(&mut self.core.leads.awaited) {
+            self.take_rest(life);
+        }
+        for mark in self.core.leads.take_unstarted() {
+            self.send_rest(mark);
+        }
+        for descriptor in std::mem::take(&mut self.core.leads.copied) {
+            self.core.reports += 1;
+            sink.completed(descriptor, Ok(()));
+        }
+    }
+
+    /// Has the rest of a peer's frame land where it belongs.
+    #[inline]
+    fn take_rest(&mut self, life: u64) {
+        let core = &mut self.core;
+        let lane = core.reads.lanes.inward(life);
+        let Some(ep) = core.peers.get(index_of(life)).and_then(|seat| seat.ep.as_deref()) else {
+            return;
+        };
+        let (Some(led), true, Some(port)) = (&ep.led, ep.token == life, self.port.as_mut()) else {
+            return;
+        };
+        let marks = (leads::tag(life, ep.next_in), life);
+        let taken = match lane {
+            Some(lane) => lend::receive_into(port, lane, led, marks),
+            None => Err(Errno::OPBADSTATE), // closed meanwhile
+        };
+        match taken {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => core.leads.awaited.push(life),
+            Err(error) => {
+                tracing::debug!(%error, "the rest of a frame cannot be received");
+                let peer = Peer(index_of(life) as u32);
+                core.failing.push((life, Fault::rail(peer, Cause::Disconnected)));
+            }
+        }
+    }
+
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
         let Some(port) = self.port.as_mut() else { return 0 };
@@ -471,7 +602,33 @@ impl Btl for Ofi {
     }
 
     fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)> {
-        Err((Refused::Unsupported, descriptor))
+        let (peer, len) = (descriptor.peer, descriptor.payload_len());
+        match self.caps.max_zcopy {
+            0 => return Err((Refused::Unsupported, descriptor)),
+            max if len > max => return Err((Refused::TooLong { max }, descriptor)),
+            _ => {}
+        }
+        let descriptor = match len > self.piece {
+            true => match self.lead(descriptor) {
+                Ok(()) => return Ok(()),
+                Err((None, descriptor)) => descriptor,
+                Err((Some(refused), descriptor)) => return Err((refused, descriptor)),
+            },
+            false => descriptor,
+        };
+        let Descriptor { header, payload, .. } = &descriptor;
+        let pack = |offset, piece: &mut [u8]| copy_regions(payload, offset, piece);
+        let sent = match len > self.piece {
+            true => self.send_pieces(peer, header.as_bytes(), len, pack),
+            false => self.send_bcopy(peer, header.as_bytes(), len, pack),
+        };
+        match sent {
+            Ok(()) => {
+                self.core.leads.copied.push(descriptor);
+                Ok(())
+            }
+            Err(refused) => Err((refused, descriptor)),
+        }
     }
 
     fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
@@ -546,6 +703,9 @@ impl Btl for Ofi {
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         let before = self.core.reports;
         self.poll(sink);
+        if !self.core.leads.is_idle() {
+            self.tend_leads(sink);
+        }
         if !self.core.is_idle() {
             self.chores(sink);
         }
@@ -590,9 +750,11 @@ impl Btl for Ofi {
         if residue == Residue::Deliver && self.state(peer) == EndpointState::Up {
             // What has arrived for it is among what has arrived for all.
             for _ in 0..64 {
-                if self.poll(sink) == 0 {
+                let seen = self.poll(sink);
+                if seen == 0 && self.core.leads.awaited.is_empty() {
                     break;
                 }
+                self.tend_leads(sink);
             }
         }
         self.finish(peer, End::Invalidated, sink);
@@ -624,7 +786,7 @@ impl Btl for Ofi {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined, {} stranded",
+            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined, {} stranded, {} led out, {} led in",
             self.core.who.rail,
             self.caps.device,
             self.port,
@@ -632,7 +794,9 @@ impl Btl for Ofi {
             self.core.reads.len(),
             self.core.reads.lanes.len(),
             self.core.reads.lanes.joined(),
-            self.core.reads.lanes.stranded()
+            self.core.reads.lanes.stranded(),
+            self.core.leads.went(),
+            self.core.leads.came
         )?;
         for (index, place) in self.core.peers.iter().enumerate().take(64) {
             if let Some(ep) = &place.ep {
@@ -668,16 +832,32 @@ impl Sink for Nobody {
     fn closed(&mut self, _: Peer) {}
 }
 
-fn caps(provider: &Provider, info: &Info, eager: usize) -> Caps {
+/// Writes the bytes of `regions` from `offset` on, as one after the other, to all of `into`.
+fn copy_regions(regions: &[SendRegion], mut offset: usize, mut into: &mut [u8]) {
+    for region in regions {
+        if into.is_empty() {
+            return;
+        }
+        let there = &region.as_slice()[offset.min(region.len())..];
+        offset -= region.len() - there.len();
+        let (now, rest) = into.split_at_mut(there.len().min(into.len()));
+        now.copy_from_slice(&there[..now.len()]);
+        into = rest;
+    }
+    assert!(into.is_empty(), "fewer bytes than the payload has");
+}
+
+fn caps(provider: &Provider, info: &Info, eager: usize, led: Range<usize>) -> Caps {
     let has = info.has();
     Caps {
         name: NAME,
         device: format!("{} on {} ({})", info.provider(), info.domain(), info.fabric()),
         max_short: MAX_SHORT.min(eager),
         max_bcopy: eager,
-        max_zcopy: 0,
+        max_zcopy: led.end,
+        zcopy_from: led.start,
         eager_limit: eager,
-        posted_limit: eager,
+        posted_limit: eager.max(led.end),
         rndv_eager_limit: eager,
         fragment: eager,
         put: false,

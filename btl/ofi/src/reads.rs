@@ -134,6 +134,8 @@ pub(crate) struct Reads {
     pub lanes: Lanes,
     /// Lives whose lanes are to be closed: something failed over them.
     broken: Vec<u64>,
+    /// Lives whose lanes were closed: what went over them may be lost (`leads`).
+    pub fenced: Vec<u64>,
 }
 
 impl Reads {
@@ -148,6 +150,7 @@ impl Reads {
             always_heads,
             lanes: Lanes::new(me, lanes),
             broken: Vec::new(),
+            fenced: Vec::new(),
         }
     }
 
@@ -156,7 +159,10 @@ impl Reads {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.unasked.is_empty() && self.broken.is_empty() && self.lanes.is_idle()
+        self.unasked.is_empty()
+            && self.broken.is_empty()
+            && self.fenced.is_empty()
+            && self.lanes.is_idle()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -357,6 +363,7 @@ impl Reads {
         if !self.lanes.close(port, life) {
             return false;
         }
+        self.fenced.push(life);
         // Their events do not come.
         let (transfers, unasked) = (&mut self.transfers, &mut self.unasked);
         self.chunks.retain(|_, chunk| {
@@ -383,7 +390,7 @@ impl Reads {
     /// The peer of a life tells of its lane; `false` when the provider does not let go of memory yet: to be told again.
     pub(crate) fn heard(&mut self, port: &mut Port, life: u64, news: &News) -> bool {
         let over = match news {
-            News::Gone(number) => self.lanes.is_paired(life, *number),
+            News::Gone { number, .. } => self.lanes.is_paired(life, *number),
             News::Never => true,
             News::Here { .. } | News::Joined { .. } => false,
         };

@@ -1,5 +1,5 @@
 //! Every byte that crosses an endpoint: the prefix of each message, and the greetings. Pure; decoders believe nothing
-//! (law 9). Version 5. Integers are little-endian.
+//! (law 9). Version 6. Integers are little-endian.
 //!
 //! ```text
 //!  0      1      2         4            8                 16
@@ -30,7 +30,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Length of the prefix, in bytes.
 pub const PREFIX: usize = size_of::<Prefix>();
 /// What comes before a payload at most, in bytes.
@@ -75,10 +75,12 @@ pub enum Kind {
     Begin,
     /// It goes on.
     Piece,
+    /// A long frame begins whose rest comes over the lanes (`leads`).
+    Lead,
 }
 
 impl Kind {
-    const ALL: [Kind; 13] = [
+    const ALL: [Kind; 14] = [
         Kind::Data,
         Kind::Hello,
         Kind::Welcome,
@@ -92,6 +94,7 @@ impl Kind {
         Kind::Joined,
         Kind::Begin,
         Kind::Piece,
+        Kind::Lead,
     ];
 
     const fn number(self) -> u8 {

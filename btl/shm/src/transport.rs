@@ -205,6 +205,7 @@ impl Shm {
                 max_short: max_inline,
                 max_bcopy,
                 max_zcopy: 0,
+                zcopy_from: ironweave_btl::ZCOPY_FROM,
                 eager_limit: max_bcopy.min(EAGER_LIMIT),
                 posted_limit: max_bcopy.min(EAGER_LIMIT),
                 rndv_eager_limit: max_bcopy.min(EAGER_LIMIT),

@@ -402,6 +402,7 @@ fn caps(interface: &Interface, link: u16, links: u16) -> Caps {
         max_short: MAX_SHORT,
         max_bcopy: MAX_BCOPY,
         max_zcopy: PAYLOAD_MAX,
+        zcopy_from: ironweave_btl::ZCOPY_FROM,
         eager_limit: EAGER_LIMIT,
         posted_limit: POSTED_LIMIT,
         rndv_eager_limit: RNDV_EAGER_LIMIT,

@@ -666,6 +666,7 @@ fn caps(
         max_short: MAX_SHORT.min(frame),
         max_bcopy: frame,
         max_zcopy: if zcopy { frame.min(attributes.max_zcopy.saturating_sub(LEAD_MAX)) } else { 0 },
+        zcopy_from: ironweave_btl::ZCOPY_FROM,
         eager_limit: frame.min(EAGER_MAX),
         posted_limit: frame.min(EAGER_MAX),
         rndv_eager_limit: frame.min(RNDV_EAGER_LIMIT),

@@ -307,6 +307,7 @@ impl Verbs {
                 max_short: MAX_SHORT,
                 max_bcopy: config.buffer,
                 max_zcopy: config.buffer,
+                zcopy_from: ironweave_btl::ZCOPY_FROM,
                 eager_limit: 2 * config.buffer,
                 posted_limit: 2 * config.buffer,
                 rndv_eager_limit: config.buffer,

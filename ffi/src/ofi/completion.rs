@@ -2,7 +2,7 @@
 //! again. No entry is believed: one that names no operation under way, or bytes outside of what was posted, ends the port.
 
 use super::errno::Errno;
-use super::port::{Context, Event, Operation, Port, Stage, Work};
+use super::port::{Context, Event, NO_LANE, Operation, Port, Stage, Work};
 use super::raw;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -98,7 +98,10 @@ impl Port {
             Err(_) => return Look::Left, // what it is stays there
         };
         let Some(at) = self.operation_of(entry.context) else { return self.leave(entry) };
-        let Operation { work, mark, .. } = self.operations[at];
+        let Operation { work, mark, stage, .. } = self.operations[at];
+        if stage == Stage::Orphan {
+            return self.leave(entry);
+        }
         match work {
             Work::Send => {
                 self.land(at);
@@ -114,7 +117,12 @@ impl Port {
                 }
                 Look::Taken
             }
-            Work::Receive | Work::Read | Work::ReadInto => self.leave(entry),
+            Work::Receive
+            | Work::Read
+            | Work::ReadInto
+            | Work::SendOver
+            | Work::SendFrom
+            | Work::ReceiveInto => self.leave(entry),
         }
     }
 
@@ -159,13 +167,23 @@ impl Port {
             return Err(Errno::OTHER); // an operation that we never started
         };
         let Operation { offset, work, mark, len, stage, .. } = self.operations[at];
+        if stage == Stage::Orphan {
+            return Ok(());
+        }
         match work {
             Work::ReadInto => {
-                if stage == Stage::Flying {
-                    self.finish_read_into(at);
-                    each(Event::ReadInto { mark });
-                }
+                self.finish_foreign(at);
+                each(Event::ReadInto { mark });
             }
+            Work::SendFrom => {
+                self.finish_foreign(at);
+                each(Event::SentFrom { mark });
+            }
+            Work::ReceiveInto => {
+                self.finish_foreign(at);
+                each(Event::ReceivedInto { mark, len: entry.len });
+            }
+            Work::SendOver => self.land(at),
             Work::Send => {
                 self.land(at);
                 each(Event::Sent { mark });
@@ -213,12 +231,13 @@ impl Port {
             return true;
         };
         let Operation { work, mark, stage, .. } = self.operations[at];
+        if stage == Stage::Orphan {
+            return true;
+        }
         match work {
-            Work::ReadInto => {
-                if stage == Stage::Flying {
-                    self.finish_read_into(at);
-                    each(Event::Failed { work, mark, error, provider_error });
-                }
+            Work::ReadInto | Work::SendFrom | Work::ReceiveInto => {
+                self.finish_foreign(at);
+                each(Event::Failed { work, mark, error, provider_error });
             }
             Work::Receive => {
                 if !self.multi_recv || entry.flags & raw::MULTI_RECV != 0 {
@@ -227,7 +246,7 @@ impl Port {
                 }
                 each(Event::Failed { work, mark: 0, error, provider_error });
             }
-            Work::Send | Work::Read => {
+            Work::Send | Work::Read | Work::SendOver => {
                 self.land(at);
                 each(Event::Failed { work, mark, error, provider_error });
             }
@@ -248,7 +267,9 @@ impl Port {
     /// Whether a receive that could not be posted may be later. Where none is posted, nothing would free the memory for it.
     #[cold]
     fn may_wait(&self, error: Errno) -> bool {
-        let posted = |of: &Operation| of.work == Work::Receive && of.stage == Stage::Flying;
+        let posted = |of: &Operation| {
+            of.work == Work::Receive && of.stage == Stage::Flying && of.lane == NO_LANE
+        };
         match error {
             Errno::AGAIN => true,
             Errno::NOMEM | Errno::NOBUFS => self.operations.iter().any(posted),
@@ -259,14 +280,19 @@ impl Port {
     /// Posts the receives that are idle; those for which there is no room stay for the next time.
     pub(super) fn post(&mut self) -> Result<(), Errno> {
         while let Some(at) = self.to_post.pop() {
-            let Operation { offset, capacity, .. } = self.operations[at];
+            let Operation { offset, capacity, lane, .. } = self.operations[at];
+            let ep = match lane {
+                NO_LANE => Some(self.ep),
+                lane => self.lanes.get(lane).copied().flatten(),
+            };
+            let ep = ep.expect("a lane's receives end with it");
             let context = self.contexts[at].0.get().cast::<c_void>();
             let buffer = self.arena().at(offset).cast::<c_void>();
             let mut desc = self.desc();
             // SAFETY: the endpoint is open. The buffer is the library's until its completion is read, or the endpoint
             // is closed; what is described on the stack is read during the call only.
             let returned = unsafe {
-                let msg = &*(*self.ep.as_ptr()).msg;
+                let msg = &*(*ep.as_ptr()).msg;
                 if self.multi_recv {
                     let iov = libc::iovec { iov_base: buffer, iov_len: capacity };
                     let message = raw::Msg {
@@ -277,14 +303,18 @@ impl Port {
                         context,
                         data: 0,
                     };
-                    (msg.recvmsg)(self.ep.as_ptr(), &raw const message, raw::MULTI_RECV)
+                    (msg.recvmsg)(ep.as_ptr(), &raw const message, raw::MULTI_RECV)
                 } else {
                     let from = raw::ADDR_UNSPEC;
-                    (msg.recv)(self.ep.as_ptr(), buffer, capacity, desc, from, context)
+                    (msg.recv)(ep.as_ptr(), buffer, capacity, desc, from, context)
                 }
             };
             match Errno::check(returned) {
                 Ok(_) => self.operations[at].stage = Stage::Flying,
+                Err(_) if lane != NO_LANE => {
+                    self.to_post.insert(0, at); // its senders wait; nobody else does
+                    return Ok(());
+                }
                 Err(error) => {
                     self.to_post.push(at);
                     return if self.may_wait(error) { Ok(()) } else { Err(error) };

@@ -281,6 +281,21 @@ impl Info {
         }
     }
 
+    /// Has the endpoint, and lanes beside it, take messages with tags, too: for providers that have them, which this does not ask.
+    pub fn want_tags(&mut self) {
+        // SAFETY: by the invariant ours alone.
+        unsafe {
+            let info = self.raw.as_mut();
+            info.caps |= raw::TAGGED;
+            (*info.tx_attr).caps |= raw::TAGGED;
+            (*info.rx_attr).caps |= raw::TAGGED;
+        }
+    }
+
+    pub(super) fn has_tags(&self) -> bool {
+        self.info().caps & raw::TAGGED != 0
+    }
+
     /// What the endpoint can do.
     #[must_use]
     pub fn has(&self) -> Wanted {

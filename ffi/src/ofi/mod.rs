@@ -23,6 +23,7 @@ mod open;
 mod port;
 mod raw;
 mod registration;
+mod settings;
 mod sockets;
 mod standing;
 
@@ -30,7 +31,9 @@ pub use completion::Look;
 pub use errno::Errno;
 pub use info::{Info, Wanted};
 pub use lane::Lane;
-pub use port::{Closes, Event, FiAddr, Options, Port, Registration, Remote, Slot, Work};
+pub use port::{
+    Closes, Event, FiAddr, LANE_RECEIVES, Options, Port, Registration, Remote, Slot, Work,
+};
 pub use standing::{Standing, standing};
 
 use crate::library::{Library, LibraryError};
@@ -81,6 +84,7 @@ pub struct Ofi {
     name: String,
     library: Library,
     version: u32,
+    saves: bool,
     getinfo: GetInfo,
     freeinfo: unsafe extern "C" fn(*mut raw::Info),
     dupinfo: unsafe extern "C" fn(*const raw::Info) -> *mut raw::Info,
@@ -123,6 +127,7 @@ impl Ofi {
     }
 
     fn load(name: &str) -> Result<Ofi, OfiError> {
+        let ours = !settings::is_loaded(name);
         let library = Library::open(name).map_err(|error| OfiError::Absent(error.to_string()))?;
         let version =
             call_version(&library).map_err(|error| OfiError::Absent(error.to_string()))?;
@@ -139,6 +144,7 @@ impl Ofi {
         let dupinfo = at("fi_dupinfo", "FABRIC_1.3")?;
         let fabric = at("fi_fabric", "FABRIC_1.1")?;
         let strerror = at("fi_strerror", "FABRIC_1.0")?;
+        let saves = settings::initialize(&library, ours);
         // SAFETY: functions of these names and versions have these types; so says the header, and a symbol version
         // never changes. The library is never closed.
         unsafe {
@@ -165,6 +171,7 @@ impl Ofi {
                 ),
                 name: name.to_owned(),
                 version,
+                saves,
                 library,
             })
         }
@@ -174,6 +181,13 @@ impl Ofi {
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         (self.version >> 16, self.version & 0xffff)
+    }
+
+    /// Whether its tcp provider saves messages with tags that nothing is posted for ([`settings`]): then closing a connection that such a
+    /// message comes by is not safe.
+    #[must_use]
+    pub fn saves_messages(&self) -> bool {
+        self.saves
     }
 
     /// The file.

@@ -4,14 +4,14 @@
 use super::errno::Errno;
 use super::info::Info;
 use super::memory::Arena;
-use super::port::{Context, Operation, Options, Port, Stage, Work};
+use super::port::{Context, NO_LANE, Operation, Options, Port, Stage, Work};
 use super::{OfiError, raw};
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
 
-/// Reads into memory that is not the port's, at once.
-const READS: usize = 128;
+/// Operations with memory that is not the port's, at once.
+const FOREIGN: usize = 256;
 /// Longest address that is taken from the library, in bytes.
 const NAME_MAX: usize = 1024;
 
@@ -144,22 +144,10 @@ impl Port {
         };
         called("fi_endpoint", returned)?;
         let ep = made.keep(ep, "fi_endpoint")?;
-        let set_least = || {
-            if !(info.has().multi_recv && options.multi_recv) {
-                return Ok(());
-            }
-            let least: usize = options.longest;
-            // SAFETY: the endpoint is open, and keeps no pointer to the option's value.
-            let returned = unsafe {
-                ((*(*ep.as_ptr()).ops).setopt)(
-                    ep.as_ptr().cast(),
-                    raw::OPT_ENDPOINT,
-                    raw::OPT_MIN_MULTI_RECV,
-                    (&raw const least).cast::<c_void>(),
-                    size_of::<usize>(),
-                )
-            };
-            called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)
+        let set_least = || match info.has().multi_recv && options.multi_recv {
+            // SAFETY: the endpoint is open.
+            true => unsafe { set_least(ep, options.longest) },
+            false => Ok(()),
         };
         // The option belongs before: but shm and sm2 have no place for it until they are enabled, and crash.
         let late = ["shm", "sm2"].contains(&&*info.provider());
@@ -177,7 +165,7 @@ impl Port {
         let mut place = |count: usize, capacity: usize, work| {
             for _ in 0..count {
                 let stage = Stage::Idle;
-                let (mark, len, lane, local) = (0, 0, 0, None);
+                let (mark, len, lane, local) = (0, 0, NO_LANE, None);
                 operations.push(Operation {
                     offset,
                     capacity,
@@ -197,7 +185,12 @@ impl Port {
         for &(count, capacity) in &options.buffers {
             free.push(place(count, capacity, Work::Send).rev().collect());
         }
-        let free_reads = place(READS, 0, Work::ReadInto).rev().collect();
+        let free_reads = place(FOREIGN, 0, Work::ReadInto).rev().collect();
+        let (lane_receives, lane_receive_len) = match multi_recv && info.has_tags() {
+            true => options.lane_receives,
+            false => (0, 0),
+        };
+        let free_receives = place(lane_receives, lane_receive_len, Work::Receive).rev().collect();
         let contexts =
             operations.iter().map(|_| Context(UnsafeCell::new([0; 8]))).collect::<Box<[_]>>();
         let arena = Arena::new(offset);
@@ -219,6 +212,7 @@ impl Port {
             flying: 0,
             lanes: Vec::new(),
             free_reads,
+            free_receives,
             orphans: Vec::new(),
             multi_recv,
             next_key: 1,
@@ -237,6 +231,24 @@ impl Port {
         port.post().map_err(|error| OfiError::Call { call: "fi_recv", error })?;
         Ok(port)
     }
+}
+
+/// Has a buffer for many messages be given back when less than a message of `least` bytes fits.
+///
+/// # Safety
+/// The endpoint is open.
+pub(super) unsafe fn set_least(ep: NonNull<raw::Ep>, least: usize) -> Result<(), OfiError> {
+    // SAFETY: by contract; it keeps no pointer to the option's value.
+    let returned = unsafe {
+        ((*(*ep.as_ptr()).ops).setopt)(
+            ep.as_ptr().cast(),
+            raw::OPT_ENDPOINT,
+            raw::OPT_MIN_MULTI_RECV,
+            (&raw const least).cast::<c_void>(),
+            size_of::<usize>(),
+        )
+    };
+    called("fi_setopt(FI_OPT_MIN_MULTI_RECV)", returned)
 }
 
 /// Binds an endpoint to its vector and queue and enables it.

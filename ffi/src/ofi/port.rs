@@ -34,6 +34,9 @@ pub struct Options {
     pub multi_recv: bool,
     /// About how many peers there will be.
     pub peers: usize,
+    /// Receive buffers of all lanes together, for many messages each, and the length of one in bytes. As many lanes as there are
+    /// buffers for take messages ([`LANE_RECEIVES`] each); none without tags ([`Info::want_tags`]).
+    pub lane_receives: (usize, usize),
     /// Completions can be waited for by a file descriptor.
     pub waitable: bool,
     /// When the endpoint may be closed.
@@ -58,6 +61,12 @@ pub enum Closes {
 #[derive(Debug)]
 pub struct Slot(usize);
 
+impl Slot {
+    pub(super) fn index(&self) -> usize {
+        self.0
+    }
+}
+
 /// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
@@ -69,6 +78,12 @@ pub enum Work {
     ReadInto,
     /// A posted receive.
     Receive,
+    /// A send of a buffer over a lane ([`Port::send_over`]): nothing is reported but its failure.
+    SendOver,
+    /// A send out of memory that is not the port's ([`Port::send_from`]).
+    SendFrom,
+    /// A receive into memory that is not the port's ([`Port::receive_into`]).
+    ReceiveInto,
 }
 
 /// Something that the library reports.
@@ -92,6 +107,18 @@ pub enum Event<'a> {
     ReadInto {
         /// The caller's mark.
         mark: u64,
+    },
+    /// A send out of memory that is not the port's is over; the memory is the caller's again.
+    SentFrom {
+        /// The caller's mark.
+        mark: u64,
+    },
+    /// A receive into memory that is not the port's is over; the memory is the caller's again.
+    ReceivedInto {
+        /// The caller's mark.
+        mark: u64,
+        /// How many bytes came.
+        len: usize,
     },
     /// An operation failed; its buffer is free again.
     Failed {
@@ -124,6 +151,11 @@ pub struct Registration {
     pub base: u64,
 }
 
+/// Receive buffers of a lane that takes messages.
+pub const LANE_RECEIVES: usize = 2;
+/// The port's own endpoint.
+pub(super) const NO_LANE: usize = usize::MAX;
+
 /// Room for the library's own use in each operation (`struct fi_context2`).
 #[repr(C)]
 pub(super) struct Context(pub(super) UnsafeCell<[usize; 8]>);
@@ -148,7 +180,7 @@ pub(super) struct Operation {
     pub(super) stage: Stage,
     pub(super) mark: u64,
     pub(super) len: usize,
-    /// Of a read into other memory: on which lane, and the memory's registration where the provider wants one.
+    /// On which lane it is, or [`NO_LANE`]; and, of a read into other memory, that one's registration where the provider wants one.
     pub(super) lane: usize,
     pub(super) local: Option<NonNull<raw::Mr>>,
 }
@@ -172,9 +204,11 @@ pub struct Port {
     /// A completion that a look left for the next poll.
     pub(super) left: Option<raw::CqEntry>,
     pub(super) flying: usize,
-    /// Endpoints for reads into other memory, the places of such reads that are free, and those of closed endpoints.
+    /// Endpoints for other memory, the places of such operations that are free, receives for such endpoints, and what is left of
+    /// closed ones.
     pub(super) lanes: Vec<Option<NonNull<raw::Ep>>>,
     pub(super) free_reads: Vec<usize>,
+    pub(super) free_receives: Vec<usize>,
     pub(super) orphans: Vec<usize>,
     pub(super) multi_recv: bool,
     pub(super) next_key: u64,
@@ -369,7 +403,7 @@ impl Port {
         self.started(slot, returned)
     }
 
-    fn prepare(
+    pub(super) fn prepare(
         &mut self,
         slot: &Slot,
         len: usize,
@@ -378,15 +412,13 @@ impl Port {
     ) -> (*mut c_void, *mut c_void, *mut c_void) {
         let operation = &mut self.operations[slot.0];
         assert!(operation.stage == Stage::Held && len <= operation.capacity, "{len} bytes");
-        operation.work = work;
-        operation.mark = mark;
-        operation.len = len;
-        operation.stage = Stage::Flying;
+        (operation.work, operation.mark, operation.len) = (work, mark, len);
+        (operation.stage, operation.lane) = (Stage::Flying, NO_LANE);
         let buffer = self.arena().at(self.operations[slot.0].offset).cast();
         (buffer, self.desc(), self.contexts[slot.0].0.get().cast())
     }
 
-    fn started(&mut self, slot: Slot, returned: isize) -> Result<(), (Errno, Slot)> {
+    pub(super) fn started(&mut self, slot: Slot, returned: isize) -> Result<(), (Errno, Slot)> {
         match Errno::check(returned) {
             Ok(_) => {
                 self.flying += 1;

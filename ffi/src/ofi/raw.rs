@@ -28,6 +28,7 @@ pub const fn version(major: u32, minor: u32) -> u32 {
 // Capabilities and flags.
 pub const MSG: u64 = 1 << 1;
 pub const RMA: u64 = 1 << 2;
+pub const TAGGED: u64 = 1 << 3;
 pub const READ: u64 = 1 << 8;
 pub const WRITE: u64 = 1 << 9;
 pub const RECV: u64 = 1 << 10;
@@ -294,6 +295,7 @@ pub struct Ep {
     pub cm: *const CmOps,
     pub msg: *const MsgOps,
     pub rma: *const RmaOps,
+    pub tagged: *const TaggedOps,
 }
 
 #[repr(C)]
@@ -335,6 +337,38 @@ pub struct MsgOps {
     sendv: *const c_void,
     sendmsg: *const c_void,
     pub inject: unsafe extern "C" fn(*mut Ep, *const c_void, usize, FiAddr) -> ssize_t,
+}
+
+/// `struct fi_param`: only given back.
+#[repr(C)]
+pub struct Param {
+    opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub struct TaggedOps {
+    size: usize,
+    pub recv: unsafe extern "C" fn(
+        *mut Ep,
+        *mut c_void,
+        usize,
+        *mut c_void,
+        FiAddr,
+        u64,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
+    recvv: *const c_void,
+    recvmsg: *const c_void,
+    pub send: unsafe extern "C" fn(
+        *mut Ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        FiAddr,
+        u64,
+        *mut c_void,
+    ) -> ssize_t,
 }
 
 #[repr(C)]

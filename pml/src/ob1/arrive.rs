@@ -260,9 +260,13 @@ impl Engine {
             return self.pass_stream(rail, from, &frame, payload.len(), nowhere);
         }
         let slot = there.take_posted(&mut self.recvs, source, tag);
-        if let Frame::Rndv { length, .. } = frame {
-            let posted = slot != NIL && self.recvs[slot].lands_whole(length);
-            self.on_announced(from, rail, length, posted);
+        let posted = |length| slot != NIL && self.recvs[slot].lands_whole(length);
+        match frame {
+            Frame::Rndv { length, .. } => self.on_announced(from, rail, length, posted(length)),
+            Frame::Rget { length, .. } if slot != NIL => {
+                self.on_announced(from, rail, length, posted(length));
+            }
+            _ => {}
         }
         if slot == NIL && cancelled {
             return self.refuse(from, &frame, WireStatus::Withdrawn);
@@ -287,7 +291,7 @@ impl Engine {
                     Body::Rndv { held, sender, rail, confirm }
                 }
                 Frame::Rget { sender, .. } => match RemoteKey::new(payload) {
-                    Some(key) => Body::Rget { key, sender, rail, confirm },
+                    Some(key) => Body::Rget { key, sender, rail, confirm, round: self.round },
                     None => return self.malformed(from, "key length"),
                 },
                 _ => Body::Whole(self.pool.hold(payload, payload.len())),
@@ -541,6 +545,7 @@ impl Engine {
                     self.on_too_early(from, rail, payload_len);
                     return Landing::Buffered;
                 };
+                self.on_timely(from, rail, payload_len);
                 if let Some(Numbered { number, ack }) = number {
                     let key = self.recvs.key(slot);
                     if let Some(ack) = ack {

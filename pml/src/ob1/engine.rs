@@ -113,6 +113,8 @@ pub(super) struct Engine {
     pub pool: Pool,
     /// Bytes of messages that nothing is posted for.
     pub kept: usize,
+    /// Rounds of progress so far.
+    pub round: u64,
     pub peers: Peers,
     /// Frames for communicators to come, in order.
     pub early: Vec<Early>,
@@ -150,6 +152,7 @@ impl Engine {
             rdmas: Rdmas::default(),
             pool: Pool::new(),
             kept: 0,
+            round: 0,
             peers: Peers::new(),
             early: Vec::new(),
             withdrawn: Vec::new(),

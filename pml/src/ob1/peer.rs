@@ -21,6 +21,7 @@ pub(super) struct RailCaps {
     pub max_short: usize,
     pub max_bcopy: usize,
     pub max_zcopy: usize,
+    pub zcopy_from: usize,
     pub eager_limit: usize,
     pub posted_limit: usize,
     pub rndv_eager_limit: usize,
@@ -50,6 +51,7 @@ impl From<&Caps> for RailCaps {
             max_short: caps.max_short,
             max_bcopy: caps.max_bcopy,
             max_zcopy: caps.max_zcopy,
+            zcopy_from: caps.zcopy_from.max(1),
             eager_limit: caps.eager_limit,
             posted_limit: caps.posted_limit.max(caps.eager_limit),
             rndv_eager_limit: caps.rndv_eager_limit.min(caps.max_bcopy),
@@ -174,9 +176,6 @@ impl Fast {
     const NONE: Fast = Fast { short_below: 0, below: 0, rail: RailId(0), kept: false };
 }
 
-/// From this length on, in bytes, eager messages go out of user memory where the rail can do that.
-pub(super) const ZCOPY_MIN: usize = 8 << 10;
-
 /// Longer messages are worth more than one rail, in bytes.
 const STRIPED_FROM: usize = 64 << 10;
 
@@ -294,7 +293,7 @@ impl PeerState {
         let waits = self.room.announce || !self.pending.is_empty() || self.has_control();
         if let (Some(rail), Life::Alive, false) = (self.lane, self.life, waits) {
             let caps = &caps[usize::from(rail.0)];
-            let zcopy = if caps.max_zcopy > 0 { ZCOPY_MIN - 1 } else { usize::MAX };
+            let zcopy = if caps.max_zcopy > 0 { caps.zcopy_from - 1 } else { usize::MAX };
             let below = (caps.max_bcopy.min(caps.eager_limit).min(zcopy) + 1).min(caps.read_from);
             let kept = !caps.lossless;
             let header = size_of::<Match>() + if kept { size_of::<Number>() } else { 0 };

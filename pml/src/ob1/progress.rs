@@ -3,7 +3,7 @@
 
 use super::engine::{Engine, Port, Rma, RmaOwner};
 use super::journal::{Matter, numbered};
-use super::peer::{Life, PeerState, RailCaps, RailState, ZCOPY_MIN};
+use super::peer::{Life, PeerState, RailCaps, RailState};
 use super::recv::{RecvState, Target};
 use super::send::{Cancel, Confirm, Send, SendState, Write};
 use super::slots::Key;
@@ -36,6 +36,7 @@ impl<B: Btl> Ob1<B> {
     #[inline]
     pub fn progress(&mut self) -> usize {
         let mut reports = 0;
+        self.engine.round += 1;
         for (rail, btl) in (0..).zip(&mut self.rails) {
             reports += btl.progress(&mut Port { engine: &mut self.engine, rail: RailId(rail) });
         }
@@ -226,7 +227,7 @@ impl<B: Btl> Ob1<B> {
         let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
             && length <= caps.max_zcopy
-            && length >= ZCOPY_MIN
+            && length >= caps.zcopy_from
             && let Some(payload) = send.payload.regions(0..length)
         {
             let token = Token(key.to_wire());

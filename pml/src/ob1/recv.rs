@@ -14,6 +14,10 @@ use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{Peer, RemoteKey};
 use smallvec::SmallVec;
 
+/// A message that is to be read and finds its receive within so many rounds of progress would have found it posted, had its receiver
+/// not waited for the end of a send of its own: that end, and the offer, come together.
+const SOON: u64 = 1;
+
 /// How far a receive is. Once it is `Complete` no rail holds any part of its buffer (law 2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
@@ -450,7 +454,9 @@ impl Engine {
                 self.pool.give_back(held);
                 self.answer_rndv(slot, sender, rail, confirm);
             }
-            Body::Rget { key, sender, rail, confirm } => {
+            Body::Rget { key, sender, rail, confirm, round } => {
+                let posted = self.round - round <= SOON && self.recvs[slot].lands_whole(length);
+                self.on_announced(peer, rail, length, posted);
                 self.answer_rget(slot, sender, rail, key, confirm);
             }
         }

@@ -13,7 +13,7 @@
 //! for it first only takes time; one that comes too early is copied twice, through memory that is not in any cache, and takes two to
 //! three times as long as one that was asked for (`Caps::posted_limit`). So the first ones are announced, and the receiver counts those
 //! that found their receives: after [`posted_run`](super::Config::posted_run) in a row their sender need not ask any longer. One that comes too early ends that, and the
-//! next run has to be twice as long, up to [`RUN_MAX`].
+//! next run has to be twice as long, up to [`RUN_MAX`]; but one among [`MANY`] is forgiven.
 
 use super::RailId;
 use super::engine::Engine;
@@ -23,6 +23,8 @@ use ironweave_btl::Peer;
 
 /// The longest run that is asked for.
 const RUN_MAX: u16 = 1024;
+/// After so many long messages that came unasked and in time, one that comes too early is an accident.
+const MANY: u16 = 32;
 
 /// One peer's part, in both directions.
 #[derive(Default, Debug)]
@@ -36,6 +38,8 @@ pub(super) struct Room {
     /// Long messages in a row that did, and how many are to.
     run: u16,
     least: u16,
+    /// Those that came unasked, and in time, since one came too early.
+    timely: u16,
     /// Words told so far.
     told: u32,
     /// It is full: messages to it are announced.
@@ -133,12 +137,24 @@ impl Engine {
         }
     }
 
+    /// A message of `length` bytes came unasked, and lands where it belongs.
+    #[inline]
+    pub fn on_timely(&mut self, from: Peer, rail: RailId, length: usize) {
+        if length > self.caps[usize::from(rail.0)].eager_limit {
+            let room = &mut self.peers.state(from).room;
+            room.timely = room.timely.saturating_add(1);
+        }
+    }
+
     /// A message of `length` bytes came unasked, and could not land where it belongs.
     pub fn on_too_early(&mut self, from: Peer, rail: RailId, length: usize) {
         if length <= self.caps[usize::from(rail.0)].eager_limit {
             return;
         }
         let room = &mut self.peers.state(from).room;
+        if std::mem::take(&mut room.timely) >= MANY {
+            return;
+        }
         room.run = 0;
         if room.posted {
             room.posted = false;

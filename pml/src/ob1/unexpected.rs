@@ -130,7 +130,14 @@ pub(super) enum Body {
     /// The start; the sender waits for an answer.
     Rndv { held: Held, sender: u64, rail: RailId, confirm: bool },
     /// The key; the sender waits for an answer.
-    Rget { key: RemoteKey, sender: u64, rail: RailId, confirm: bool },
+    Rget {
+        key: RemoteKey,
+        sender: u64,
+        rail: RailId,
+        confirm: bool,
+        /// When it came: in which round of progress.
+        round: u64,
+    },
 }
 
 impl Body {

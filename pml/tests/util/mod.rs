@@ -238,6 +238,7 @@ impl MemBtl {
             max_short: profile.max_short,
             max_bcopy: profile.max_bcopy,
             max_zcopy: profile.max_zcopy,
+            zcopy_from: ironweave_btl::ZCOPY_FROM,
             eager_limit: profile.eager_limit,
             posted_limit: profile.posted_limit.max(profile.eager_limit),
             rndv_eager_limit: profile.eager_limit.min(2000),

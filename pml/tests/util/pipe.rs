@@ -43,6 +43,7 @@ impl Pipe {
             max_short: 4096,
             max_bcopy: 8192,
             max_zcopy: 0,
+            zcopy_from: ironweave_btl::ZCOPY_FROM,
             eager_limit: 16 << 10,
             posted_limit: 16 << 10,
             rndv_eager_limit: 8192,

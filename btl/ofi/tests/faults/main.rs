@@ -5,6 +5,7 @@
 
 mod killed;
 mod lanes;
+mod leads;
 #[path = "../support/libraries.rs"]
 mod libraries;
 mod peers;
@@ -49,6 +50,8 @@ struct Record {
     lands: bool,
     targets: Vec<OwnedBuffer>,
     landed: Vec<(u64, Result<(), Fault>)>,
+    /// What became of frames sent out of memory, by number.
+    sent: Vec<(u64, Result<(), Fault>)>,
 }
 
 impl Sink for Record {
@@ -74,8 +77,9 @@ impl Sink for Record {
         self.frames.push(payload.to_vec());
     }
 
-    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {
-        unreachable!("this transport takes no zero-copy sends");
+    fn completed(&mut self, descriptor: Descriptor, outcome: Result<(), Fault>) {
+        assert_eq!(self.closed, 0, "after the end");
+        self.sent.push((descriptor.token.0, outcome));
     }
 
     fn rma_completed(&mut self, _: RmaDescriptor, outcome: Result<(), Fault>) {

@@ -36,6 +36,7 @@ fn options() -> Options {
         peers: 8,
         waitable: false,
         closes: Closes::Busy,
+        lane_receives: (0, 0),
         early_completions: false,
     }
 }

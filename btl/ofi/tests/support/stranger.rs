@@ -29,6 +29,7 @@ pub fn speak(
             peers: 1,
             waitable: false,
             closes: Closes::Busy,
+            lane_receives: (0, 0),
             early_completions: false,
         };
         Port::open(way, options)

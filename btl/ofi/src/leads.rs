@@ -1,0 +1,229 @@
+//! Long frames out of the sender's memory straight into the receiver's, unasked: over the pair of lanes of the two, whose closing takes all
+//! of it out of the provider's reach (law 2).
+//!
+//! ```text
+//!  the sender's lane                                the receiver's
+//!     │ LEAD  header, length of the whole payload, 4 bytes, its first piece
+//!     ├────────────────────────────────────────────────▶│   a message like others, but for the way it takes
+//!     │ the rest of the payload, with a tag             │   where the owner wants it: the receiver posts it when the LEAD's turn
+//!     ├────────────────────────────────────────────────▶│   has come
+//! ```
+//!
+//! The first piece is copied on both sides, and keeps the receiver busy while the sender's kernel copies the rest. A LEAD has a number as
+//! all frames have, and counts as read when its rest is there; others that come before that wait. The tag is made of the number and
+//! the receiver's token, which nobody knows but the sender.
+//!
+//! What is under way over a pair that is closed is lost, and with it the life of the connection: each side tells the other with the
+//! end of its lane which frame it awaits, so the sender knows whether what it had sent over the pair has arrived
+//! ([`Leads::lost`]).
+
+use crate::pieces::WHOLE;
+use crate::wire::Kind;
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
+use ironweave_btl::{Descriptor, Fault, Header, Landing, Peer, Sink, Token};
+use slab::Slab;
+use std::ops::Range;
+
+/// How much of a payload comes with its LEAD, in bytes.
+pub(crate) const FIRST: usize = 8 << 10;
+/// Longest frame that goes so, in bytes, unless frames may be longer all the same.
+pub(crate) const LONGEST: usize = 512 << 10;
+/// Frames of one rail on their way out at once.
+const OUT: usize = 64;
+
+/// The tag of the rest of frame `number`, for who has `token`.
+#[inline]
+pub(crate) fn tag(token: u64, number: u32) -> u64 {
+    token.wrapping_add(u64::from(number) << 24) // the index of the sender, below, stays
+}
+
+/// A frame on its way out.
+struct Outgoing {
+    life: u64,
+    number: u32,
+    descriptor: Descriptor,
+}
+
+/// What of a rail's frames goes over lanes, or is to come over them.
+pub(crate) struct Leads {
+    out: Slab<Outgoing>,
+    /// Those whose rest the provider had no room for.
+    unstarted: Vec<usize>,
+    /// Lives whose peer's LEAD is here, and whose lane is to be told where the rest goes.
+    pub awaited: Vec<u64>,
+    /// Frames that went by way of buffers after all: to be given back.
+    pub copied: Vec<Descriptor>,
+    /// Frames so far, for dumps.
+    went: u64,
+    pub came: u64,
+}
+
+impl Leads {
+    pub(crate) fn new() -> Self {
+        let (unstarted, awaited, copied) = (Vec::new(), Vec::new(), Vec::new());
+        Leads { out: Slab::new(), unstarted, awaited, copied, went: 0, came: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.out.len() < OUT
+    }
+
+    pub(crate) fn went(&self) -> u64 {
+        self.went
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.out.len() + self.copied.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.unstarted.is_empty() && self.awaited.is_empty() && self.copied.is_empty()
+    }
+
+    /// A LEAD has gone out; the mark of its rest.
+    pub(crate) fn add(&mut self, life: u64, number: u32, descriptor: Descriptor) -> usize {
+        self.went += 1;
+        self.out.insert(Outgoing { life, number, descriptor })
+    }
+
+    /// The rest of a frame could not be handed over yet.
+    pub(crate) fn wait(&mut self, mark: usize) {
+        self.unstarted.push(mark);
+    }
+
+    pub(crate) fn take_unstarted(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.unstarted)
+    }
+
+    /// Life, number and memory of a frame on its way out.
+    pub(crate) fn get(&self, mark: usize) -> Option<(u64, u32, &Descriptor)> {
+        self.out.get(mark).map(|out| (out.life, out.number, &out.descriptor))
+    }
+
+    /// The provider has sent the rest of a frame.
+    #[inline]
+    pub(crate) fn sent(&mut self, mark: u64) -> Option<Descriptor> {
+        self.out.try_remove(mark as usize).map(|out| out.descriptor)
+    }
+
+    /// The life of a frame on its way out.
+    pub(crate) fn life_of(&self, mark: u64) -> Option<u64> {
+        self.out.get(mark as usize).map(|out| out.life)
+    }
+
+    /// Whether frames of that life are not out yet.
+    pub(crate) fn has(&self, life: u64) -> bool {
+        self.out.iter().any(|(_, out)| out.life == life)
+    }
+
+    /// Takes everything back that goes to `peer`, whose life is over. Its lane is closed.
+    pub(crate) fn purge(&mut self, peer: Peer, life: u64) -> Vec<Descriptor> {
+        let of_life = self.out.iter().filter(|(_, out)| out.life == life);
+        let marks: Vec<usize> = of_life.map(|(mark, _)| mark).collect();
+        self.unstarted.retain(|mark| !marks.contains(mark));
+        self.awaited.retain(|of| *of != life);
+        let mut taken: Vec<Descriptor> = Vec::new();
+        taken.extend(self.copied.extract_if(.., |descriptor| descriptor.peer == peer));
+        taken.extend(marks.into_iter().map(|mark| self.out.remove(mark).descriptor));
+        taken
+    }
+}
+
+#[derive(Debug)]
+enum Body {
+    /// In memory of ours.
+    Buffered { header: Header, payload: OwnedBuffer },
+    /// Where the owner wants it.
+    Direct { region: RecvRegion, token: Token },
+}
+
+/// The memory that a rest goes to.
+pub(crate) enum Place<'a> {
+    Ours(&'a OwnedBuffer),
+    Owners(&'a RecvRegion),
+}
+
+/// A frame whose LEAD is here, and its turn, and whose rest is not.
+#[derive(Debug)]
+pub(crate) struct Led {
+    body: Body,
+    first: usize,
+    len: usize,
+    /// Length of the LEAD's message, in bytes.
+    pub message: usize,
+}
+
+impl Led {
+    /// Takes up a LEAD, of a frame of at most `most` bytes; the error says what is wrong with it.
+    pub(crate) fn begin<S: Sink>(
+        from: Peer,
+        (header, payload): (&[u8], &[u8]),
+        message: usize,
+        most: usize,
+        sink: &mut S,
+    ) -> Result<Led, &'static str> {
+        let Some((len, first)) = payload.split_first_chunk::<WHOLE>() else {
+            return Err("a long frame without a length");
+        };
+        let len = u32::from_le_bytes(*len) as usize;
+        if len > most || first.len() >= len {
+            return Err("the length of a long frame");
+        }
+        let body = match sink.landing(from, header, len) {
+            Landing::Buffered => {
+                let mut payload = OwnedBuffer::zeroed(len);
+                payload.as_mut_slice()[..first.len()].copy_from_slice(first);
+                Body::Buffered { header: Header::new(header), payload }
+            }
+            Landing::Direct { region, token } => {
+                assert!(region.len() >= len, "a landing of {} bytes for {len}", region.len());
+                region.write(0, first);
+                Body::Direct { region, token }
+            }
+        };
+        Ok(Led { body, first: first.len(), len, message })
+    }
+
+    /// How many bytes are to come.
+    pub(crate) fn rest(&self) -> usize {
+        self.len - self.first
+    }
+
+    /// Where they go.
+    pub(crate) fn place(&self) -> (Place<'_>, Range<usize>) {
+        let place = match &self.body {
+            Body::Buffered { payload, .. } => Place::Ours(payload),
+            Body::Direct { region, .. } => Place::Owners(region),
+        };
+        (place, self.first..self.len)
+    }
+
+    /// The rest is there: reports the frame, and tells its length.
+    pub(crate) fn whole<S: Sink>(self, from: Peer, sink: &mut S) -> usize {
+        match self.body {
+            Body::Buffered { header, payload } => {
+                sink.frame(from, header.as_bytes(), payload.as_slice());
+            }
+            Body::Direct { region, token } => sink.landed(from, region, token, Ok(())),
+        }
+        self.len
+    }
+
+    /// The rest will not come; whether that was reported.
+    pub(crate) fn give_up<S: Sink>(self, from: Peer, fault: &Fault, sink: &mut S) -> bool {
+        match self.body {
+            Body::Buffered { .. } => false,
+            Body::Direct { region, token } => {
+                sink.landed(from, region, token, Err(fault.clone()));
+                true
+            }
+        }
+    }
+}
+
+/// Whether a message is a LEAD.
+pub(crate) fn is_lead(message: &[u8]) -> bool {
+    crate::wire::Prefix::split(message).is_some_and(|(_, kind, ..)| kind == Kind::Lead)
+}

@@ -1,0 +1,235 @@
+//! Long frames over lanes: in their order among others, and what becomes of those that a pair of lanes ends under.
+
+use super::*;
+
+/// Bytes of a long frame: more than a socket takes at once, where several are under way.
+const FRAME: usize = 400 << 10;
+/// So many are more than the system takes at once.
+const FRAMES: usize = 40;
+
+/// Frames that went out over lanes, and that came by them: what the rail says.
+fn led(node: &Node) -> [usize; 2] {
+    let mut text = String::new();
+    node.btl.dump(&mut text).expect("a string takes everything");
+    let number = |word: &str| {
+        let before = text.split(word).next().and_then(|text| text.rsplit(' ').next());
+        before.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    [number(" led out"), number(" led in")]
+}
+
+fn bytes_of(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251 + seed * 7) as u8).collect()
+}
+
+/// Sends all of `source`, which is kept until it came back.
+fn send(node: &mut Node, to: Peer, source: &OwnedBuffer, token: u64) -> Result<(), Refused> {
+    let header = ironweave_btl::Header::new(b"long");
+    // SAFETY: tests keep the buffer longer than the rail, or until it came back.
+    let payload = [unsafe { source.send_region() }].into_iter().collect();
+    let descriptor = Descriptor { peer: to, header, payload, token: Token(token) };
+    node.btl.send_zcopy(descriptor).map_err(|(refused, _)| refused)
+}
+
+/// A pair with lanes that carry frames; `None` where there are none.
+fn joined(test: &str, way: (&str, &str, &str)) -> Option<Pair> {
+    let mut pair = Pair::open(test, way)?;
+    if pair.a.btl.caps().max_zcopy == 0 {
+        return None;
+    }
+    let source = OwnedBuffer::from(bytes_of(100_000, 0));
+    let mut token = 0;
+    until("a frame over lanes", || {
+        for (from, to) in [(&mut pair.a, Peer(1)), (&mut pair.b, Peer(0))] {
+            token += 1;
+            let _ = send(from, to, &source, token); // no room: the next time
+        }
+        pair.turn();
+        led(&pair.a)[0] > 0 && led(&pair.b)[0] > 0
+    });
+    until("all to be back", || {
+        pair.turn();
+        [&pair.a, &pair.b].iter().all(|node| node.btl.unflushed() == 0)
+    });
+    pair.turns_for(Duration::from_millis(20));
+    for node in [&mut pair.a, &mut pair.b] {
+        assert!(node.seen.sent.iter().all(|(_, outcome)| outcome.is_ok()), "{}", way.0);
+        assert!(node.seen.frames.iter().all(|frame| frame == source.as_slice()), "{}", way.0);
+        node.seen = Record::default();
+    }
+    Some(pair)
+}
+
+#[test]
+fn long_frames_keep_their_place_among_others() {
+    let test = "long_frames_keep_their_place_among_others";
+    each(test, |way| {
+        for lands in [false, true] {
+            let Some(mut pair) = joined(test, way) else { return };
+            pair.b.seen.lands = lands;
+            let lens = [40_000, 64 << 10, 200, 200_000, 9_000, FRAME, 33_000, 1, 100_000, 70_000];
+            let frames: Vec<Vec<u8>> =
+                (0..200).map(|n| bytes_of(lens[n % lens.len()] + n, n)).collect();
+            let before = led(&pair.b)[1];
+            let sources: Vec<OwnedBuffer> = frames.iter().cloned().map(OwnedBuffer::from).collect();
+            for (number, source) in sources.iter().enumerate() {
+                until("room", || {
+                    let sent = match source.len() {
+                        0..1000 => pair.a.btl.send_short(Peer(1), b"short", source.as_slice()),
+                        _ => send(&mut pair.a, Peer(1), source, number as u64),
+                    };
+                    pair.turn();
+                    sent.is_ok()
+                });
+            }
+            let long = frames.iter().filter(|frame| frame.len() >= 1000).count();
+            until("all to arrive", || {
+                pair.turn();
+                let came = pair.b.seen.frames.len() + pair.b.seen.landed.len();
+                came == frames.len() && pair.a.seen.sent.len() == long
+            });
+            assert!(led(&pair.b)[1] > before + 50, "{}: they went another way", way.0);
+            assert!(pair.a.seen.sent.iter().all(|(_, outcome)| outcome.is_ok()), "{}", way.0);
+            // Those that land come in the order in which memory was asked for them, and so do the others.
+            let mut others = pair.b.seen.frames.iter();
+            let mut landed = pair.b.seen.landed.iter();
+            for frame in &frames {
+                let target = landed.as_slice().first().map(|(at, _)| *at as usize);
+                let here = target.map(|at| pair.b.seen.targets[at].as_slice());
+                if here == Some(&frame[..]) {
+                    assert_eq!(landed.next().map(|(_, outcome)| outcome.clone()), Some(Ok(())));
+                } else {
+                    assert!(others.next() == Some(frame), "{}: out of order", way.0);
+                }
+            }
+            assert_eq!(lands, !pair.b.seen.landed.is_empty(), "{}", way.0);
+            for node in [&pair.a, &pair.b] {
+                assert!(node.seen.faults.is_empty(), "{}: {:?}", way.0, node.seen.faults);
+            }
+        }
+    });
+}
+
+/// The receiver does not look while frames are on their way, and its sender gives the connection up, or takes back memory that it has lent
+/// over the same lanes. Its memory comes back at once, and may be written; what the receiver has as whole is right, and the rest of
+/// its memory is its own again.
+#[test]
+fn frames_that_are_cut_off_leave_memory_alone() {
+    let test = "frames_that_are_cut_off_leave_memory_alone";
+    each(test, |way| {
+        for (gives_up, turns) in [(true, 1), (true, 40), (false, 1), (false, 40), (false, 4000)] {
+            let Some(Pair { mut a, mut b }) = joined(test, way) else { return };
+            b.seen.lands = true;
+            let lent = OwnedBuffer::from(vec![1; 1 << 20]);
+            // SAFETY: kept longer than the rail.
+            let key = a.btl.register_source(Peer(1), &unsafe { lent.send_region() });
+            let key = key.expect("memory");
+            let mut sources: Vec<OwnedBuffer> =
+                (0..FRAMES).map(|n| OwnedBuffer::from(bytes_of(FRAME, n))).collect();
+            for (number, source) in sources.iter().enumerate() {
+                send(&mut a, Peer(1), source, number as u64).expect("room for some frames");
+            }
+            for turn in 0..turns {
+                a.turn();
+                if turn % 8 == 7 && turn < 32 {
+                    b.turn();
+                }
+            }
+            assert!(a.seen.sent.len() < FRAMES, "{}: some are under way", way.0);
+            if gives_up {
+                a.btl.invalidate(Peer(1), Residue::Discard, &mut a.seen);
+            } else {
+                a.btl.deregister(&key);
+                until("the end of the connection", || a.turn() + a.seen.closed as usize > 0);
+                until("all to be back", || {
+                    a.turn();
+                    a.seen.closed == 1
+                });
+                let fault = a.seen.faults.first().expect("it is told");
+                assert_eq!(fault.scope, Scope::Rail, "{}", way.0);
+            }
+            assert_eq!(a.seen.sent.len(), FRAMES, "{}: all are back", way.0);
+            for source in &mut sources {
+                source.as_mut_slice().fill(0xEE);
+            }
+            until("the other side to see it", || {
+                a.turn();
+                b.turn();
+                b.seen.closed == 1
+            });
+            for (at, outcome) in &b.seen.landed {
+                if outcome.is_ok() {
+                    let whole = b.seen.targets[*at as usize].as_slice();
+                    assert!(whole == bytes_of(FRAME, *at as usize), "{}: frame {at}", way.0);
+                }
+            }
+            assert_eq!(b.seen.landed.len(), b.seen.targets.len(), "{}: all is back", way.0);
+            for target in &mut b.seen.targets {
+                target.as_mut_slice().fill(0xDD);
+            }
+            // A new life, and new lanes.
+            let address = b.btl.address();
+            a.seen = Record { up: 0, ..Record::default() };
+            a.btl.connect(Peer(1), &address).expect("it is reachable");
+            let again = OwnedBuffer::from(bytes_of(FRAME, 99));
+            until("a new life", || {
+                a.turn();
+                b.turn();
+                a.seen.up == 1
+            });
+            let known = b.seen.targets.len();
+            b.seen.closed = 0;
+            let before = led(&a)[0];
+            until("new lanes", || {
+                let _ = send(&mut a, Peer(1), &again, 1);
+                a.turn();
+                b.turn();
+                led(&a)[0] > before
+            });
+            until("the last to arrive", || {
+                a.turn();
+                b.turn();
+                a.btl.unflushed() == 0
+                    && b.seen.landed.len() == b.seen.targets.len()
+                    && b.seen.targets.len() > known
+            });
+            for target in &b.seen.targets[..known] {
+                let still = target.as_slice().iter().all(|&byte| byte == 0xDD);
+                assert!(still, "{}: memory that was given back was written", way.0);
+            }
+            for target in &b.seen.targets[known..] {
+                assert!(target.as_slice() == again.as_slice(), "{}: other bytes", way.0);
+            }
+        }
+    });
+}
+
+/// The sender has its memory back, but the receiver closes its lane before it has looked: the frame is lost, and both see that.
+#[test]
+fn a_frame_that_was_sent_and_never_read_is_missed() {
+    let test = "a_frame_that_was_sent_and_never_read_is_missed";
+    each(test, |way| {
+        for len in [40_000, 64 << 10] {
+            let Some(Pair { mut a, mut b }) = joined(test, way) else { return };
+            let lent = OwnedBuffer::from(vec![1; 1 << 20]);
+            // SAFETY: kept longer than the rail.
+            let key = b.btl.register_source(Peer(0), &unsafe { lent.send_region() });
+            let key = key.expect("memory");
+            let source = OwnedBuffer::from(bytes_of(len, 1));
+            send(&mut a, Peer(1), &source, 1).expect("room for one frame");
+            until("it to be sent", || {
+                a.turn();
+                !a.seen.sent.is_empty()
+            });
+            assert_eq!(a.seen.sent, [(1, Ok(()))], "{}", way.0);
+            b.btl.deregister(&key);
+            until("both to see it", || {
+                a.turn();
+                b.turn();
+                a.seen.closed == 1 && b.seen.closed == 1
+            });
+            assert!(b.seen.frames.is_empty() && b.seen.landed.is_empty(), "{}", way.0);
+            assert_eq!(a.seen.faults.first().map(|fault| fault.scope), Some(Scope::Rail));
+        }
+    });
+}
