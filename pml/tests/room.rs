@@ -225,6 +225,47 @@ fn who_waits_for_long_messages_is_not_asked() {
     assert_eq!(world.engines[0].stats().unasked, 0);
 }
 
+/// What would be read goes unasked to who waits for it, and to who would have, had its own send not come first.
+#[test]
+fn who_waits_for_messages_that_are_read_is_not_asked_either() {
+    let profile = Profile { posted_limit: 100_000, get: true, ..Profile::zcopy() };
+    for late in [0, 1, 2, 5] {
+        let mut world = World::new(2, std::slice::from_ref(&profile));
+        for seed in 0..4 {
+            let (data, into) = (Memory::of(pattern(LONG, seed)), Memory::zeroed(LONG));
+            let (source, tag) = (Source::Rank(0), TagMatch::Tag(3));
+            let sent = world.send(0, 1, Mode::Standard, &data, 3);
+            while world.engines[1].usage().unexpected == 0 {
+                world.engines[0].progress();
+                world.engines[1].progress();
+            }
+            for _ in 0..late {
+                world.engines[1].progress();
+            }
+            let request = world.recv(1, &into, source, tag);
+            assert_eq!(world.finish(1, request).result, Ok(()), "message {seed}");
+            assert_eq!(world.finish_send(0, sent), Ok(()), "message {seed}");
+            assert!(into.bytes() == pattern(LONG, seed), "message {seed}: other bytes");
+        }
+        assert_eq!(world.engines[1].stats().unasked, u64::from(late <= 1), "{late} rounds");
+        world.settle();
+        let kept = long_message(&mut world, 100, false);
+        assert_eq!(kept > LONG, late <= 1, "{kept} bytes kept, {late} rounds");
+    }
+}
+
+#[test]
+fn one_among_many_that_comes_too_early_is_forgiven() {
+    let mut world = waiting_world();
+    for seed in 0..4 + 32 {
+        long_message(&mut world, seed, true);
+    }
+    assert!(long_message(&mut world, 100, false) > LONG, "it came unasked");
+    assert!(long_message(&mut world, 101, false) > LONG, "and so does the next");
+    // That was one too many.
+    assert!(long_message(&mut world, 102, false) < LONG / 2);
+}
+
 #[test]
 fn one_that_is_late_begins_the_run_again() {
     let mut world = waiting_world();

@@ -307,6 +307,18 @@ mod tests {
     }
 
     #[test]
+    fn what_went_over_lanes_is_lost_from_the_frame_that_is_awaited_on() {
+        let mut ep = endpoint();
+        assert!(!ep.has_lost_lead(0), "nothing went");
+        for (last, next, lost) in [(5, 5, true), (5, 4, true), (5, 6, false), (u32::MAX, 0, false)]
+        {
+            ep.last_lead = Some(last);
+            assert_eq!(ep.has_lost_lead(next), lost, "{last} of {next}");
+            assert!(!ep.has_lost_lead(last), "it is told once");
+        }
+    }
+
+    #[test]
     fn credits_count_once_in_any_order() {
         let mut ep = endpoint();
         let counted: Vec<bool> =

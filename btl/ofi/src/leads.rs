@@ -227,3 +227,108 @@ impl Led {
 pub(crate) fn is_lead(message: &[u8]) -> bool {
     crate::wire::Prefix::split(message).is_some_and(|(_, kind, ..)| kind == Kind::Lead)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(unsafe_code)] // regions of a buffer that outlives them
+
+    use super::*;
+    use ironweave_btl::{Cause, RmaDescriptor};
+
+    #[derive(Default)]
+    struct Log {
+        target: Option<OwnedBuffer>,
+        asked: usize,
+        frames: Vec<Vec<u8>>,
+        landed: Vec<Result<(), Fault>>,
+    }
+
+    impl Sink for Log {
+        fn frame(&mut self, _: Peer, _: &[u8], payload: &[u8]) {
+            self.frames.push(payload.to_vec());
+        }
+        fn landing(&mut self, _: Peer, _: &[u8], _: usize) -> Landing {
+            self.asked += 1;
+            match &self.target {
+                None => Landing::Buffered,
+                Some(target) => {
+                    // SAFETY: the buffer is looked at after the region came back only.
+                    let region = unsafe { target.recv_region() };
+                    Landing::Direct { region, token: Token(5) }
+                }
+            }
+        }
+        fn landed(&mut self, _: Peer, _: RecvRegion, _: Token, outcome: Result<(), Fault>) {
+            self.landed.push(outcome);
+        }
+        fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
+        fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+        fn up(&mut self, _: Peer) {}
+        fn fault(&mut self, _: Fault) {}
+        fn closed(&mut self, _: Peer) {}
+    }
+
+    fn first(len: usize, piece: &[u8]) -> Vec<u8> {
+        [&(len as u32).to_le_bytes()[..], piece].concat()
+    }
+
+    fn begin(log: &mut Log, payload: &[u8], most: usize) -> Result<Led, &'static str> {
+        Led::begin(Peer(3), (b"h", payload), 40 + payload.len(), most, log)
+    }
+
+    #[test]
+    fn lies_about_lengths_are_refused() {
+        let mut log = Log::default();
+        for lie in [&first(5000, b"x")[..], &first(3, b"abc"), &first(0, b""), b"abc", b""] {
+            assert!(begin(&mut log, lie, 4096).is_err(), "{lie:?}");
+        }
+        assert_eq!(log.asked, 0, "nobody was asked for memory");
+    }
+
+    #[test]
+    fn a_frame_is_whole_with_its_rest_or_its_memory_comes_back() {
+        for direct in [false, true] {
+            for comes in [false, true] {
+                let mut log =
+                    Log { target: direct.then(|| OwnedBuffer::zeroed(300)), ..Log::default() };
+                let led = begin(&mut log, &first(200, &[7; 80]), 200).expect("no lie");
+                assert_eq!((led.rest(), led.message, log.asked), (120, 124, 1));
+                let (place, rest) = led.place();
+                // SAFETY: nobody looks at the memory meanwhile.
+                let region = match place {
+                    Place::Ours(buffer) => unsafe { buffer.recv_region() }.part(rest),
+                    Place::Owners(region) => region.part(rest),
+                };
+                assert_eq!(region.len(), 120);
+                let fault = Fault::rail(Peer(3), Cause::Disconnected);
+                if !comes {
+                    assert_eq!(led.give_up(Peer(3), &fault, &mut log), direct);
+                    let back: Vec<_> = direct.then_some(Err(fault)).into_iter().collect();
+                    assert_eq!((log.landed, log.frames), (back, vec![]));
+                    continue;
+                }
+                region.write(0, &[8; 120]);
+                assert_eq!(led.whole(Peer(3), &mut log), 200);
+                let right = [[7; 80].to_vec(), [8; 120].to_vec()].concat();
+                match &log.target {
+                    Some(target) => {
+                        assert_eq!(target.as_slice()[..200], right);
+                        assert_eq!((&log.landed[..], log.frames.len()), (&[Ok(())][..], 0));
+                    }
+                    None => assert_eq!((log.landed.len(), log.frames), (0, vec![right])),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tags_differ_with_number_and_receiver() {
+        let (one, other) = (0x1234_5678_9abc_0001, 0x4321_5678_9abc_0001);
+        let mut all: Vec<u64> = (0..1000).flat_map(|n| [tag(one, n), tag(other, n)]).collect();
+        all.extend([tag(one, u32::MAX), tag(other, u32::MAX)]);
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}
