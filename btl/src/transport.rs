@@ -130,9 +130,9 @@ pub trait Btl {
     }
 
     /// Whether the next message to `peer`, of `len` bytes, at least [`Caps::read_from`], is better read by it than sent. May be another answer
-    /// each time: transports learn.
-    fn is_read(&mut self, peer: Peer, len: usize) -> bool {
-        let _ = (peer, len);
+    /// each time: transports learn. `unasked`: it can be sent whole, without asking; otherwise in fragments, when the peer has asked for it.
+    fn is_read(&mut self, peer: Peer, len: usize, unasked: bool) -> bool {
+        let _ = (peer, len, unasked);
         true
     }
 

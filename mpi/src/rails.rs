@@ -84,8 +84,8 @@ macro_rules! one_of {
                 match self { $($name::$variant(btl) => btl.rma(descriptor),)* }
             }
 
-            fn is_read(&mut self, peer: Peer, len: usize) -> bool {
-                match self { $($name::$variant(btl) => btl.is_read(peer, len),)* }
+            fn is_read(&mut self, peer: Peer, len: usize, unasked: bool) -> bool {
+                match self { $($name::$variant(btl) => btl.is_read(peer, len, unasked),)* }
             }
 
             #[inline]

@@ -42,6 +42,8 @@ struct Ours {
     name: Vec<u8>,
     /// It takes messages (`leads`).
     takes: bool,
+    /// Registrations that are lent over it.
+    lent: u32,
 }
 
 /// What the peer has told of its own.
@@ -153,6 +155,20 @@ impl Lanes {
         self.lives.iter().find(it).map(|of| of.life)
     }
 
+    /// Memory is lent over lane `number` of ours, or not any more.
+    pub(crate) fn count_lent(&mut self, number: u32, more: bool) {
+        let mut ours = self.lives.iter_mut().filter_map(|of| of.ours.as_mut());
+        if let Some(ours) = ours.find(|ours| ours.number == number) {
+            ours.lent = if more { ours.lent + 1 } else { ours.lent.saturating_sub(1) };
+        }
+    }
+
+    /// Whether the peer of a life has something to read of ours.
+    pub(crate) fn lends(&self, life: u64) -> bool {
+        let of = self.lives.iter().find(|of| of.life == life);
+        of.and_then(|of| of.ours.as_ref()).is_some_and(|ours| ours.lent > 0)
+    }
+
     /// Whether nobody connects to our lane for that life, because we do.
     fn begins(&self, life: u64) -> bool {
         (self.me as usize) < index_of(life)
@@ -193,7 +209,7 @@ impl Lanes {
     fn open(&mut self, port: &mut Port) -> Option<Ours> {
         if let Some(kept) = self.stranded.pop() {
             self.numbers += 1;
-            return Some(Ours { number: self.numbers, ..kept });
+            return Some(Ours { number: self.numbers, lent: 0, ..kept });
         }
         if self.none || self.len() >= LANES {
             return None;
@@ -205,7 +221,7 @@ impl Lanes {
             (Ok((lane, name)), Some(_)) => {
                 self.numbers += 1;
                 let takes = port.takes_messages(&lane);
-                Some(Ours { number: self.numbers, lane, name, takes })
+                Some(Ours { number: self.numbers, lane, name, takes, lent: 0 })
             }
             (opened, _) => {
                 tracing::debug!(error = ?opened.err(), "no lanes for ofi reads");

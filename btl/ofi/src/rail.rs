@@ -669,6 +669,7 @@ impl Btl for Ofi {
         }
         match registered {
             Ok(registration) => {
+                self.core.reads.lanes.count_lent(lane, true);
                 let place = region.as_ptr() as usize as u16;
                 Ok(Key { registration, len: region.len() as u64, lane, place }.encode())
             }
@@ -686,6 +687,7 @@ impl Btl for Ofi {
     fn deregister(&mut self, key: &RemoteKey) {
         let (Some(key), Some(port)) = (Key::decode(key), self.port.as_mut()) else { return };
         port.deregister(key.registration.key);
+        self.core.reads.lanes.count_lent(key.lane, false);
         if key.lane != 0 && !self.core.reads.withdraw(port, key.lane) {
             // No provider was seen to refuse it. The rail is no good any more.
             let fault = Fault::device(Cause::Malformed("the provider does not close a lane"));
@@ -696,7 +698,14 @@ impl Btl for Ofi {
     fn retire(&mut self, key: &RemoteKey) {
         if let (Some(key), Some(port)) = (Key::decode(key), self.port.as_mut()) {
             port.deregister(key.registration.key);
+            self.core.reads.lanes.count_lent(key.lane, false);
         }
+    }
+
+    /// Where others are on their way, each waits for those before it anyway, and reads are faster: 256 KiB, 64 at a time, 6.0 beside 4.0 GB/s.
+    fn is_read(&mut self, peer: Peer, _: usize, unasked: bool) -> bool {
+        let Some(life) = self.core.endpoint(peer).map(|ep| ep.token) else { return true };
+        !unasked || self.core.leads.has(life) || self.core.reads.lanes.lends(life)
     }
 
     #[inline]
@@ -862,7 +871,7 @@ fn caps(provider: &Provider, info: &Info, eager: usize, led: Range<usize>) -> Ca
         fragment: eager,
         put: false,
         get: provider.answers != Answers::Never && has.rma,
-        read_from: usize::MAX,
+        read_from: if led.end > eager { eager + 1 } else { usize::MAX },
         // Whatever the provider keeps: frames are numbered.
         ordered: true,
         lossless: false,

@@ -493,7 +493,7 @@ impl Btl for Shm {
         self.registry.lends_to(peer) && self.assist_one(peer)
     }
 
-    fn is_read(&mut self, peer: Peer, len: usize) -> bool {
+    fn is_read(&mut self, peer: Peer, len: usize, _: bool) -> bool {
         let Some(Some(outgoing)) = self.tx.get_mut(peer.index()) else { return true };
         outgoing.choice.offers(len, outgoing.writer.complaints())
     }

@@ -213,7 +213,7 @@ fn messages_whose_reads_take_too_long_are_sent_for_a_while() {
     // SAFETY: both outlive the regions; `source` is not written.
     let (from, into) = unsafe { (source.send_region(), target.recv_region()) };
     let mut read = 0;
-    assert!(b.shm.is_read(Peer(0), LEN));
+    assert!(b.shm.is_read(Peer(0), LEN, true));
     let late = loop {
         let key = b.shm.register_source(Peer(0), &from).unwrap();
         let Some(outcome) = read_now(&mut a, get(&key, 0, &into)) else { break key };
@@ -230,8 +230,8 @@ fn messages_whose_reads_take_too_long_are_sent_for_a_while() {
     a.log.gets.pop().unwrap().1.unwrap();
     b.shm.retire(&late);
     // Other lengths have nothing to do with it.
-    assert!(b.shm.is_read(Peer(0), 2 * LEN));
-    let sent = (0..10_000).take_while(|_| !b.shm.is_read(Peer(0), LEN)).count();
+    assert!(b.shm.is_read(Peer(0), 2 * LEN, true));
+    let sent = (0..10_000).take_while(|_| !b.shm.is_read(Peer(0), LEN, true)).count();
     assert!((1..10_000).contains(&sent), "{sent}");
     let key = b.shm.register_source(Peer(0), &from).unwrap();
     read_now(&mut a, get(&key, 0, &into)).unwrap().unwrap();

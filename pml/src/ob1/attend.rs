@@ -67,8 +67,13 @@ impl<B: Btl> Ob1<B> {
         let (peer, rail, seq) = (member.peer, member.heard, member.expected);
         let Some(caps) = engine.caps.get(usize::from(rail.0)) else { return false };
         let troubled = !UNCHECKED && (there.careful || there.failures.any());
-        // Shorter messages are not offered to be read.
-        if troubled || !engine.config.rdma || !caps.get || region.len() < caps.read_from {
+        // Shorter messages are not offered to be read, and what can be lost ends with a number, which is not looked for here.
+        if troubled
+            || !caps.lossless
+            || !engine.config.rdma
+            || !caps.get
+            || region.len() < caps.read_from
+        {
             return false;
         }
         let (cid, epoch) = (there.cid, there.epoch);

@@ -221,9 +221,9 @@ impl<B: Btl> Ob1<B> {
         let limit = state.eager_limit(&caps);
         // What could go without asking may be better read, what could be read better sent.
         let doubtful = engine.config.rdma && caps.get && length >= caps.read_from;
-        let read = !doubtful || btl.is_read(peer, length);
-        let eager =
-            length <= limit && !(doubtful && read) && send.mode != Mode::Synchronous && !announce;
+        let unasked = length <= limit && send.mode != Mode::Synchronous && !announce;
+        let read = !doubtful || btl.is_read(peer, length, unasked);
+        let eager = unasked && !(doubtful && read);
         let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
             && length <= caps.max_zcopy

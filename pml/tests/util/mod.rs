@@ -425,7 +425,7 @@ impl Btl for MemBtl {
         Ok(())
     }
 
-    fn is_read(&mut self, _: Peer, len: usize) -> bool {
+    fn is_read(&mut self, _: Peer, len: usize, _: bool) -> bool {
         assert!(len >= self.profile.read_from);
         !self.fabric.0.borrow().unread
     }
