@@ -25,7 +25,7 @@ use slab::Slab;
 use std::ops::Range;
 
 /// How much of a payload comes with its LEAD, in bytes.
-pub(crate) const FIRST: usize = 8 << 10;
+pub(crate) const FIRST: usize = 24 << 10;
 /// Longest frame that goes so, in bytes, unless frames may be longer all the same.
 pub(crate) const LONGEST: usize = 512 << 10;
 /// Frames of one rail on their way out at once.
@@ -294,8 +294,8 @@ mod tests {
                 let led = begin(&mut log, &first(200, &[7; 80]), 200).expect("no lie");
                 assert_eq!((led.rest(), led.message, log.asked), (120, 124, 1));
                 let (place, rest) = led.place();
-                // SAFETY: nobody looks at the memory meanwhile.
                 let region = match place {
+                    // SAFETY: nobody looks at the memory meanwhile.
                     Place::Ours(buffer) => unsafe { buffer.recv_region() }.part(rest),
                     Place::Owners(region) => region.part(rest),
                 };

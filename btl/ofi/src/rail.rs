@@ -142,6 +142,7 @@ impl Ofi {
             multi_recv,
             longest,
             lane_receives: if leads { LANE_RECEIVES } else { (0, 0) },
+            lane_longest: LEAD_MAX + pieces::WHOLE + leads::FIRST,
             peers: config.peers,
             waitable: config.waitable && provider.waits,
             closes: provider.closes,

@@ -41,7 +41,7 @@ impl Port {
         called("fi_endpoint", returned)?;
         let none = OfiError::Call { call: "fi_endpoint", error: Errno::OTHER };
         let ep: NonNull<raw::Ep> = NonNull::new(ep).ok_or(none)?;
-        let least = self.options.longest.min(self.options.lane_receives.1);
+        let least = self.options.lane_longest;
         let receives = match self.free_receives.len() >= LANE_RECEIVES {
             true => LANE_RECEIVES,
             false => 0,

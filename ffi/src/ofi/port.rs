@@ -37,6 +37,8 @@ pub struct Options {
     /// Receive buffers of all lanes together, for many messages each, and the length of one in bytes. As many lanes as there are
     /// buffers for take messages ([`LANE_RECEIVES`] each); none without tags ([`Info::want_tags`]).
     pub lane_receives: (usize, usize),
+    /// Longest message that a lane receives, in bytes, but for those into memory that is not the port's.
+    pub lane_longest: usize,
     /// Completions can be waited for by a file descriptor.
     pub waitable: bool,
     /// When the endpoint may be closed.

@@ -37,6 +37,7 @@ fn options() -> Options {
         waitable: false,
         closes: Closes::Busy,
         lane_receives: (0, 0),
+        lane_longest: 0,
         early_completions: false,
     }
 }

@@ -30,6 +30,7 @@ pub fn speak(
             waitable: false,
             closes: Closes::Busy,
             lane_receives: (0, 0),
+            lane_longest: 0,
             early_completions: false,
         };
         Port::open(way, options)
