@@ -233,44 +233,8 @@ mod tests {
     #![allow(unsafe_code)] // regions of a buffer that outlives them
 
     use super::*;
-    use ironweave_btl::{Cause, RmaDescriptor};
-
-    #[derive(Default)]
-    struct Log {
-        target: Option<OwnedBuffer>,
-        asked: usize,
-        frames: Vec<Vec<u8>>,
-        landed: Vec<Result<(), Fault>>,
-    }
-
-    impl Sink for Log {
-        fn frame(&mut self, _: Peer, _: &[u8], payload: &[u8]) {
-            self.frames.push(payload.to_vec());
-        }
-        fn landing(&mut self, _: Peer, _: &[u8], _: usize) -> Landing {
-            self.asked += 1;
-            match &self.target {
-                None => Landing::Buffered,
-                Some(target) => {
-                    // SAFETY: the buffer is looked at after the region came back only.
-                    let region = unsafe { target.recv_region() };
-                    Landing::Direct { region, token: Token(5) }
-                }
-            }
-        }
-        fn landed(&mut self, _: Peer, _: RecvRegion, _: Token, outcome: Result<(), Fault>) {
-            self.landed.push(outcome);
-        }
-        fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
-        fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
-        fn up(&mut self, _: Peer) {}
-        fn fault(&mut self, _: Fault) {}
-        fn closed(&mut self, _: Peer) {}
-    }
-
-    fn first(len: usize, piece: &[u8]) -> Vec<u8> {
-        [&(len as u32).to_le_bytes()[..], piece].concat()
-    }
+    use crate::log::{Log, first};
+    use ironweave_btl::Cause;
 
     fn begin(log: &mut Log, payload: &[u8], most: usize) -> Result<Led, &'static str> {
         Led::begin(Peer(3), (b"h", payload), 40 + payload.len(), most, log)
@@ -278,7 +242,7 @@ mod tests {
 
     #[test]
     fn lies_about_lengths_are_refused() {
-        let mut log = Log::default();
+        let mut log = Log::new(None);
         for lie in [&first(5000, b"x")[..], &first(3, b"abc"), &first(0, b""), b"abc", b""] {
             assert!(begin(&mut log, lie, 4096).is_err(), "{lie:?}");
         }
@@ -289,8 +253,7 @@ mod tests {
     fn a_frame_is_whole_with_its_rest_or_its_memory_comes_back() {
         for direct in [false, true] {
             for comes in [false, true] {
-                let mut log =
-                    Log { target: direct.then(|| OwnedBuffer::zeroed(300)), ..Log::default() };
+                let mut log = Log::new(direct.then_some(300));
                 let led = begin(&mut log, &first(200, &[7; 80]), 200).expect("no lie");
                 assert_eq!((led.rest(), led.message, log.asked), (120, 124, 1));
                 let (place, rest) = led.place();

@@ -27,6 +27,8 @@ mod greet;
 mod lanes;
 mod leads;
 mod lend;
+#[cfg(test)]
+mod log;
 mod news;
 mod pieces;
 pub mod provider;

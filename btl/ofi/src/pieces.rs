@@ -126,55 +126,10 @@ impl Piecewise {
 
 #[cfg(test)]
 mod tests {
-    #![allow(unsafe_code)] // regions of a buffer that outlives them
-
     use super::*;
-    use ironweave_btl::memory::OwnedBuffer;
-    use ironweave_btl::{Cause, Descriptor, RmaDescriptor};
+    use crate::log::{Log, first};
+    use ironweave_btl::Cause;
     use proptest::prelude::*;
-
-    struct Log {
-        target: Option<OwnedBuffer>,
-        asked: usize,
-        frames: Vec<Vec<u8>>,
-        landed: Vec<Result<(), Fault>>,
-    }
-
-    impl Log {
-        fn new(direct: Option<usize>) -> Log {
-            let target = direct.map(OwnedBuffer::zeroed);
-            Log { target, asked: 0, frames: Vec::new(), landed: Vec::new() }
-        }
-    }
-
-    impl Sink for Log {
-        fn frame(&mut self, _: Peer, _: &[u8], payload: &[u8]) {
-            self.frames.push(payload.to_vec());
-        }
-        fn landing(&mut self, _: Peer, _: &[u8], _: usize) -> Landing {
-            self.asked += 1;
-            match &self.target {
-                None => Landing::Buffered,
-                Some(target) => {
-                    // SAFETY: the buffer is looked at after the region came back only.
-                    let region = unsafe { target.recv_region() };
-                    Landing::Direct { region, token: Token(5) }
-                }
-            }
-        }
-        fn landed(&mut self, _: Peer, _: RecvRegion, _: Token, outcome: Result<(), Fault>) {
-            self.landed.push(outcome);
-        }
-        fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
-        fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
-        fn up(&mut self, _: Peer) {}
-        fn fault(&mut self, _: Fault) {}
-        fn closed(&mut self, _: Peer) {}
-    }
-
-    fn first(len: usize, piece: &[u8]) -> Vec<u8> {
-        [&(len as u32).to_le_bytes()[..], piece].concat()
-    }
 
     #[test]
     fn pieces_are_few_and_even() {

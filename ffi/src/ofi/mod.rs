@@ -183,7 +183,7 @@ impl Ofi {
         (self.version >> 16, self.version & 0xffff)
     }
 
-    /// Whether its tcp provider saves messages with tags that nothing is posted for ([`settings`]): then closing a connection that such a
+    /// Whether its tcp provider saves messages with tags that nothing is posted for: then closing a connection that such a
     /// message comes by is not safe.
     #[must_use]
     pub fn saves_messages(&self) -> bool {

@@ -4,13 +4,7 @@ use super::*;
 
 /// Lanes of ours, of these joined, and kept for others: what the rail says.
 fn lanes(node: &Node) -> [usize; 3] {
-    let mut text = String::new();
-    node.btl.dump(&mut text).expect("a string takes everything");
-    let number = |word: &str| {
-        let before = text.split(word).next().and_then(|text| text.rsplit(' ').next());
-        before.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{text}"))
-    };
-    [number(" lanes"), number(" joined"), number(" stranded")]
+    [" lanes", " joined", " stranded"].map(|word| node.count(word))
 }
 
 /// Has `reader` read all of `source`, which `lender` lends it.

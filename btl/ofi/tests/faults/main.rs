@@ -143,6 +143,14 @@ impl Node {
         }
     }
 
+    /// How many of a thing there are, by what the rail says: the number before `word`.
+    fn count(&self, word: &str) -> usize {
+        let mut text = String::new();
+        self.btl.dump(&mut text).expect("a string takes everything");
+        let before = text.split(word).next().and_then(|text| text.rsplit(' ').next());
+        before.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    }
+
     fn turn(&mut self) -> usize {
         self.btl.progress(&mut self.seen)
     }
