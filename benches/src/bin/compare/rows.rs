@@ -129,6 +129,7 @@ pub const ROWS: &[Row] = &[
     row("tcp_bw_1MiB", Suite::Tcp, Test::Bw, 1 << 20, 3, Goal::AtLeast(1.0)),
     row("ofi_latency_8B", Suite::Ofi, Test::Latency, 8, 1000, Goal::AtMost(1.0)),
     row("ofi_latency_64KiB", Suite::Ofi, Test::Latency, 64 << 10, 200, Goal::AtMost(1.0)),
+    row("ofi_latency_256KiB", Suite::Ofi, Test::Latency, 256 << 10, 100, Goal::AtMost(1.0)),
     row("ofi_latency_1MiB", Suite::Ofi, Test::Latency, 1 << 20, 30, Goal::AtMost(1.0)),
     row("ofi_bare_8B", Suite::OfiBare, Test::Latency, 8, 1000, Goal::AtMost(1.1)),
     row("ofi_bare_1MiB", Suite::OfiBare, Test::Latency, 1 << 20, 30, Goal::AtMost(1.05)),
