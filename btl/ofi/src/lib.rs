@@ -25,6 +25,7 @@ mod core;
 mod endpoint;
 mod greet;
 mod lanes;
+mod leading;
 mod leads;
 mod lend;
 #[cfg(test)]
