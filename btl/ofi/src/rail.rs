@@ -4,7 +4,7 @@
 //! packed into its buffers. No provider can be made to let go of one peer's operations while it lives on for the others;
 //! so the port's endpoint never has anything of the user's to let go of. Long messages are read by their receiver, out of
 //! the sender's memory and straight into the receiver's, over an endpoint of their own that is closed first when the
-//! connection ends (`reads`): so a life ends at once, whether its peer lives or not (law 2).
+//! connection ends (`reads`), or sent over it in the same way (`leads`): so a life ends at once, whether its peer lives or not (law 2).
 //! What the provider still holds for a life that is over are buffers of ours, and their completions find no endpoint.
 
 use crate::blob::Blob;
