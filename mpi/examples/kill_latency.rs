@@ -2,7 +2,8 @@
 //! ranks 0 and 1 wait for the news in a blocked receive, and the slower one counts. Prints median, p99 and the worst in microseconds,
 //! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0). Both ranks, and who watches for that, measure
 //! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
-//! half of the best pace are counted, and the worst of the others is told.
+//! half of the best pace are counted, and the worst of the others is told. So are kills during which others had the cores for 0.1 ms: the host of a virtual
+//! machine, or a thread that is no part of the job (`kill_latency/others.rs`). Each kill that took more than a millisecond is told with who that was.
 //! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
 //! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
@@ -16,11 +17,18 @@ use std::error::Error;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+#[path = "kill_latency/others.rs"]
+mod others;
+use others::Others;
+
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// A kill that takes longer to be known is told one by one: was it the system that took so long to end the process, the launcher to
-/// see that, or a rank to get a core?
-const SLOW: u64 = 20_000_000;
+/// A kill that takes longer to be known is told one by one, in nanoseconds: was it the system that took so long to end the process, the launcher to
+/// see that, a rank to get a core, or had somebody else the cores?
+const SLOW: u64 = 1_000_000;
+
+/// Who had the cores for less while a kill was on is not told.
+const SHORT: u64 = 100_000;
 
 /// How long the machine takes now for a few system calls, in nanoseconds. The least of some times, so that it counts nothing that others had the core for.
 fn pace() -> u64 {
@@ -147,48 +155,41 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
     let pids = pids?;
     let pid = |rank: u32| Pid::from_raw(pids[rank as usize - 2]).ok_or("no process number");
     std::thread::sleep(Duration::from_millis(200));
-    let (mut took, mut ends, mut paces) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut kills, mut ends) = (Vec::new(), Vec::new());
     for victim in (2 + cores..size).rev() {
+        let others = Others::new()?;
+        if let Some(why) = others.unknown().filter(|_| kills.is_empty()) {
+            println!("what the host takes is not known: {why}");
+        }
         let end = ended(pid(victim)?, apart)?;
         std::thread::sleep(Duration::from_millis(1)); // it waits by then
-        let before = pace();
+        let pace_before = pace();
+        let before = others.until_now()?;
         let start = now();
         kill_process(pid(victim)?, Signal::KILL)?;
         let here = learned(world, victim)?;
-        let after_it = pace();
+        let pace_here = pace();
         let [ended, pace_after] = end.join().map_err(|_| "the thread that watched panicked")?;
         let [there, pace_there] =
-            if apart { [here, after_it] } else { receive_all::<u64, 2>(world, 1)? };
-        let of_it = [before, after_it, pace_there, pace_after];
-        paces.push(of_it.into_iter().max().unwrap_or_default());
+            if apart { [here, pace_here] } else { receive_all::<u64, 2>(world, 1)? };
+        let taken = others.between(&before, &others.until_now()?, SHORT);
         let after = |at: u64| at.saturating_sub(start);
-        ends.push(after(ended));
-        took.push(after(here.max(there)));
-        if after(here.max(there)) > SLOW {
+        let took = after(here.max(there));
+        if took > SLOW {
             let [ended, here, there] = [ended, here, there].map(|at| after(at) as f64 / 1e6);
             println!(
-                "slow: rank {victim} ended after {ended:.1} ms, 0 knew it after {here:.1} ms, 1 after {there:.1} ms"
+                "slow: rank {victim} ended after {ended:.2} ms, 0 knew it after {here:.2} ms, 1 after {there:.2} ms"
             );
+            for (who, time) in &taken {
+                println!("  meanwhile {:.2} ms for {who}", *time as f64 / 1e6);
+            }
         }
+        let pace = pace_before.max(pace_here).max(pace_there).max(pace_after);
+        kills.push(Kill { took, pace, alone: taken.is_empty() });
+        ends.push(after(ended));
         std::thread::sleep(Duration::from_millis(20));
     }
-    let slow_from = 2 * paces.iter().min().copied().unwrap_or_default();
-    let others = took.iter().zip(&paces).filter(|(_, pace)| **pace < slow_from);
-    let (fast, worst_fast) = others.fold((0, 0), |(n, most), (took, _)| (n + 1, most.max(*took)));
-    let kills = took.len();
-    took.sort_unstable();
-    ends.sort_unstable();
-    let at = |of: &[u64], share: f64| of[((of.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-    println!(
-        "kills={kills} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us worst={:.0}us; at a slow pace: {}, worst of the others={:.0}us",
-        at(&took, 0.5),
-        at(&took, 0.99),
-        at(&took, 1.0),
-        at(&ends, 0.5),
-        at(&ends, 1.0),
-        kills - fast,
-        worst_fast as f64 / 1e3
-    );
+    tell(&kills, ends);
     if apart {
         world.comm().send(&[0_u8], 1, 1)?;
     }
@@ -196,4 +197,34 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
         kill_process(pid(rank)?, Signal::KILL)?;
     }
     Ok(())
+}
+
+/// One kill: how long it took to be known, in nanoseconds, the machine's pace, and whether the job had the cores to itself.
+struct Kill {
+    took: u64,
+    pace: u64,
+    alone: bool,
+}
+
+fn tell(kills: &[Kill], mut ends: Vec<u64>) {
+    let slow_from = 2 * kills.iter().map(|kill| kill.pace).min().unwrap_or_default();
+    let mut took: Vec<u64> = kills.iter().map(|kill| kill.took).collect();
+    let worst = |of: &dyn Fn(&Kill) -> bool| {
+        let of: Vec<u64> = kills.iter().filter(|kill| of(kill)).map(|kill| kill.took).collect();
+        (kills.len() - of.len(), of.into_iter().max().unwrap_or_default() as f64 / 1e3)
+    };
+    let (slow, worst_fast) = worst(&|kill| kill.pace < slow_from);
+    let (shared, worst_alone) = worst(&|kill| kill.pace < slow_from && kill.alone);
+    took.sort_unstable();
+    ends.sort_unstable();
+    let at = |of: &[u64], share: f64| of[((of.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    println!(
+        "kills={} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us worst={:.0}us; at a slow pace: {slow}, worst of the others={worst_fast:.0}us; or others had the cores: {shared}, worst of the rest={worst_alone:.0}us",
+        kills.len(),
+        at(&took, 0.5),
+        at(&took, 0.99),
+        at(&took, 1.0),
+        at(&ends, 0.5),
+        at(&ends, 1.0),
+    );
 }
