@@ -267,6 +267,26 @@ fn one_among_many_that_comes_too_early_is_forgiven() {
 }
 
 #[test]
+fn where_many_were_in_time_the_next_run_is_short_again() {
+    for (many, least) in [(31, 8), (32, 4)] {
+        let mut world = waiting_world();
+        let unasked = |world: &World| world.engines[1].stats().unasked;
+        for seed in 0..4 + many {
+            long_message(&mut world, seed, true);
+        }
+        // The first of 32 is forgiven, the second is not.
+        for seed in 0..2 {
+            long_message(&mut world, seed, false);
+        }
+        for seed in 0..least {
+            assert_eq!(unasked(&world), 1, "told after {seed} of {least}");
+            long_message(&mut world, seed, true);
+        }
+        assert_eq!(unasked(&world), 2, "not told after {least}");
+    }
+}
+
+#[test]
 fn one_that_is_late_begins_the_run_again() {
     let mut world = waiting_world();
     for seed in 0..20 {

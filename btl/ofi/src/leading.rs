@@ -41,7 +41,7 @@ impl Ofi {
             return Err((None, descriptor));
         };
         let room = ep.has_room(total, window) && self.core.leads.has_room();
-        let Some(slot) = room.then(|| port.buffer(total)).flatten() else {
+        let Some(slot) = room.then(|| port.buffer(lead)).flatten() else {
             self.core.counters.refused.add(1);
             return Err((Some(Refused::NoRoom), descriptor));
         };
@@ -53,8 +53,8 @@ impl Ofi {
         bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
         let whole = (region.len() as u32).to_le_bytes();
         bytes[PREFIX + header.len()..lead].copy_from_slice(&whole);
-        bytes[lead..total].copy_from_slice(&region.as_slice()[..leads::FIRST]);
-        if let Err((error, slot)) = port.send_over(lane, slot, total, to, life) {
+        let first = (&region, leads::FIRST);
+        if let Err((error, slot)) = lend::send_over(port, lane, (slot, lead), first, to, life) {
             port.give_back(slot);
             ep.owe(credits);
             if credits != 0 && !self.core.due.contains(&peer.0) {

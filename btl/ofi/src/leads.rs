@@ -9,7 +9,7 @@
 //!     ├────────────────────────────────────────────────▶│   has come
 //! ```
 //!
-//! The first piece is copied on both sides, and keeps the receiver busy while the sender's kernel copies the rest. A LEAD has a number as
+//! The first piece, which the receiver copies, keeps it busy while the sender's kernel copies the rest. A LEAD has a number as
 //! all frames have, and counts as read when its rest is there; others that come before that wait. The tag is made of the number and
 //! the receiver's token, which nobody knows but the sender.
 //!

@@ -3,7 +3,7 @@
 
 use crate::leads::{Led, Place};
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion, SendRegion};
-use ironweave_ffi::ofi::{Errno, FiAddr, Lane, Port, Registration, Remote};
+use ironweave_ffi::ofi::{Errno, FiAddr, Lane, Port, Registration, Remote, Slot};
 use std::ops::Range;
 
 /// Lets peers read `region` until it is deregistered.
@@ -54,6 +54,23 @@ pub(crate) fn read_into(
     // transfer keeps it until the event of this read, or until `Reads::fence` closed the lane; when the port is dropped
     // (`Ofi::lose`, or with the whole rail), lanes are closed before regions go.
     unsafe { port.read_into(lane, (start, range.len()), from, remote, mark) }
+}
+
+/// Has the provider send a buffer of its own and, behind it, the first bytes of `region`. What comes after them in `region` is sent over the
+/// same lane later ([`send_from`]).
+pub(crate) fn send_over(
+    port: &mut Port,
+    lane: &Lane,
+    own: (Slot, usize),
+    (region, first): (&SendRegion, usize),
+    to: FiAddr,
+    mark: u64,
+) -> Result<(), (Errno, Slot)> {
+    let first = region.part(0..first);
+    // SAFETY: by the promise of `SendRegion`, the memory is valid and unwritten while the region exists. `Leads` keeps its descriptor
+    // until the event of the rest, which is sent later, or until `Reads::fence` closed the lane; when the port is dropped, lanes are
+    // closed before regions go.
+    unsafe { port.send_over(lane, own, (first.as_ptr(), first.len()), to, mark) }
 }
 
 /// Has the provider send what of `region` comes after its first `from` bytes.

@@ -13,6 +13,7 @@ use super::port::{
     Closes, FiAddr, LANE_RECEIVES, NO_LANE, Operation, Port, Remote, Slot, Stage, Work,
 };
 use super::{OfiError, raw};
+use libc::iovec;
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
@@ -85,28 +86,43 @@ impl Port {
         self.operations.iter().any(of)
     }
 
-    /// Sends the first `len` bytes of a buffer over a lane; nothing but an [`Event::Failed`](super::Event) follows.
+    /// Sends the first `len` bytes of a buffer over a lane, and as many behind them as `more` has; nothing but an
+    /// [`Event::Failed`](super::Event) follows.
     ///
     /// # Errors
-    /// As [`Port::send`], and the buffer as it was.
-    pub fn send_over(
+    /// As [`Port::send`], and the buffer as it was. [`Errno::OPNOTSUPP`] where foreign memory has to be registered.
+    ///
+    /// # Safety
+    /// `more` is valid for reads, and nobody writes it, until the [`Event::SentFrom`](super::Event) of a message that was sent over
+    /// this lane later (what goes to one peer over one endpoint is sent in order), or until [`Port::close_lane`] of this lane said
+    /// `Ok`, or until the port is dropped.
+    pub unsafe fn send_over(
         &mut self,
         lane: &Lane,
-        slot: Slot,
-        len: usize,
+        (slot, len): (Slot, usize),
+        more: (*const u8, usize),
         to: FiAddr,
         mark: u64,
     ) -> Result<(), (Errno, Slot)> {
         let Some(ep) = self.lanes.get(lane.0).copied().flatten() else {
             return Err((Errno::OPBADSTATE, slot));
         };
+        if self.info.mr_mode(raw::MR_LOCAL) {
+            return Err((Errno::OPNOTSUPP, slot));
+        }
         let at = slot.index();
         let (buffer, desc, context) = self.prepare(&slot, len, Work::SendOver, mark);
         self.operations[at].lane = lane.0;
+        let both = [
+            iovec { iov_base: buffer, iov_len: len },
+            iovec { iov_base: more.0.cast_mut().cast(), iov_len: more.1 },
+        ];
+        let mut descs = [desc, null_mut()];
         // SAFETY: the endpoint is open. The buffer is the library's from here until its completion is read, or the endpoint is
-        // closed: its stage is `Flying`.
+        // closed: its stage is `Flying`. The rest is by contract; the array is read by the call alone.
         let returned = unsafe {
-            ((*(*ep.as_ptr()).msg).send)(ep.as_ptr(), buffer.cast_const(), len, desc, to, context)
+            let send = (*(*ep.as_ptr()).msg).sendv;
+            send(ep.as_ptr(), both.as_ptr(), descs.as_mut_ptr(), both.len(), to, context)
         };
         self.started(slot, returned)
     }

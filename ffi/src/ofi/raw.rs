@@ -334,7 +334,14 @@ pub struct MsgOps {
         FiAddr,
         *mut c_void,
     ) -> ssize_t,
-    sendv: *const c_void,
+    pub sendv: unsafe extern "C" fn(
+        *mut Ep,
+        *const iovec,
+        *mut *mut c_void,
+        usize,
+        FiAddr,
+        *mut c_void,
+    ) -> ssize_t,
     sendmsg: *const c_void,
     pub inject: unsafe extern "C" fn(*mut Ep, *const c_void, usize, FiAddr) -> ssize_t,
 }

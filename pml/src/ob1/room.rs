@@ -13,7 +13,8 @@
 //! for it first only takes time; one that comes too early is copied twice, through memory that is not in any cache, and takes two to
 //! three times as long as one that was asked for (`Caps::posted_limit`). So the first ones are announced, and the receiver counts those
 //! that found their receives: after [`posted_run`](super::Config::posted_run) in a row their sender need not ask any longer. One that comes too early ends that, and the
-//! next run has to be twice as long, up to [`RUN_MAX`]; but one among [`MANY`] is forgiven.
+//! next run has to be twice as long, up to [`RUN_MAX`]; but one among [`MANY`] is forgiven, and where so many were in time before it ended, it was worth it,
+//! and the next run is as short as the first.
 
 use super::RailId;
 use super::engine::Engine;
@@ -38,8 +39,9 @@ pub(super) struct Room {
     /// Long messages in a row that did, and how many are to.
     run: u16,
     least: u16,
-    /// Those that came unasked, and in time, since one came too early.
+    /// Those that came unasked, and in time: since one came too early, and since the peer need not ask.
     timely: u16,
+    worth: u16,
     /// Words told so far.
     told: u32,
     /// It is full: messages to it are announced.
@@ -131,7 +133,7 @@ impl Engine {
         let room = &mut self.peers.state(from).room;
         room.run = if posted { room.run.saturating_add(1) } else { 0 };
         if !room.posted && room.run >= room.least.max(self.config.posted_run) {
-            room.posted = true;
+            (room.posted, room.worth) = (true, 0);
             self.stats.unasked += 1;
             self.tell_room(from);
         }
@@ -143,6 +145,7 @@ impl Engine {
         if length > self.caps[usize::from(rail.0)].eager_limit {
             let room = &mut self.peers.state(from).room;
             room.timely = room.timely.saturating_add(1);
+            room.worth = room.worth.saturating_add(1);
         }
     }
 
@@ -158,7 +161,10 @@ impl Engine {
         room.run = 0;
         if room.posted {
             room.posted = false;
-            room.least = room.least.max(self.config.posted_run).saturating_mul(2).min(RUN_MAX);
+            room.least = match room.worth {
+                MANY.. => 0,
+                _ => room.least.max(self.config.posted_run).saturating_mul(2).min(RUN_MAX),
+            };
             self.tell_room(from);
         }
     }
