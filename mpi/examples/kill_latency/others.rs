@@ -31,9 +31,9 @@ pub struct Account {
 }
 
 impl Others {
-    /// Asks for the accounts of all cores this process may use.
+    /// Asks for the accounts of all cores that the job may use: those of its launcher.
     pub fn new() -> Result<Others> {
-        let ours = sched_getaffinity(None)?;
+        let ours = sched_getaffinity(getppid())?;
         let cores = (0..CpuSet::MAX_CPU).filter(|&core| ours.is_set(core)).collect();
         let stolen = Stolen::new().map_err(|error| error.to_string());
         Ok(Others { cores, stolen, threads: threads_of_others()? })
