@@ -3,7 +3,7 @@
 //! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0). Both ranks, and who watches for that, measure
 //! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
 //! half of the best pace are counted, and the worst of the others is told. So are kills during which others had the cores for 0.1 ms: the host of a virtual
-//! machine, or a thread that is no part of the job (`kill_latency/others.rs`). Each kill that took more than a millisecond is told with who that was.
+//! machine, or a thread that works for somebody else (`kill_latency/others.rs`). Each kill that took more than a millisecond is told with who that was.
 //! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
 //! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 #[path = "kill_latency/others.rs"]
 mod others;
-use others::Others;
+use others::{Others, may_serve_the_job};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -185,7 +185,8 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
             }
         }
         let pace = pace_before.max(pace_here).max(pace_there).max(pace_after);
-        kills.push(Kill { took, pace, alone: taken.is_empty() });
+        let alone = taken.iter().all(|(who, _)| may_serve_the_job(who));
+        kills.push(Kill { took, pace, alone });
         ends.push(after(ended));
         std::thread::sleep(Duration::from_millis(20));
     }

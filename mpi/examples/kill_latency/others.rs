@@ -71,6 +71,11 @@ impl Others {
     }
 }
 
+/// Whether it is a thread of the kernel that may have worked for the job: its time is told, but excuses nothing.
+pub fn may_serve_the_job(who: &str) -> bool {
+    ["kworker/", "ksoftirqd/", "migration/", "rcu"].iter().any(|name| who.starts_with(name))
+}
+
 /// The time a thread has had, 0 if it is gone.
 fn had(schedstat: &File) -> u64 {
     let mut text = [0; 64];
