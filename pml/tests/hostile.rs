@@ -74,10 +74,11 @@ fn frames() -> impl Strategy<Value = Hostile> {
                     })
                     .as_bytes()
                     .to_vec(),
-                    12 => LinkHeader::new(match c % 3 {
+                    12 => LinkHeader::new(match c % 5 {
                         0 => Link::Seen { ack: a as u32 },
                         1 => Link::Up { rail: a as u16, life: b as u32 },
                         2 => Link::Room { count: a as u32, full: b & 1 == 1, waits: b & 2 == 2 },
+                        3 => Link::Ask,
                         _ => Link::Lost { id: a as u32, mine: d as u32, yours: e as u32 },
                     })
                     .as_bytes()

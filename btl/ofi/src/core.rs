@@ -213,11 +213,13 @@ impl Core {
                     },
                     Work::Receive => (Place::Received, None),
                     Work::SendOver => (Place::Sent, Some(mark)),
-                    Work::SendFrom => (Place::Sent, self.leads.life_of(mark)),
+                    Work::SendFrom | Work::SendLent => (Place::Sent, self.leads.life_of(mark)),
                     Work::ReceiveInto => (Place::Received, Some(mark)),
                 };
-                let over_lanes =
-                    matches!(work, Work::SendOver | Work::SendFrom | Work::ReceiveInto);
+                let over_lanes = matches!(
+                    work,
+                    Work::SendOver | Work::SendLent | Work::SendFrom | Work::ReceiveInto
+                );
                 if work == Work::Send
                     && let Some((_, ep)) = self.live(mark)
                 {

@@ -78,6 +78,8 @@ pub(crate) struct Endpoint {
     pub led: Option<Led>,
     /// The last frame that we sent so, and of which we do not know whether it arrived.
     pub last_lead: Option<u32>,
+    /// Frames that could have gone as one message over lanes, where there are none.
+    lendable: u8,
     pub farewell: Farewell,
     /// Since when the provider takes nothing for this peer.
     pub stuck: Option<Instant>,
@@ -109,6 +111,7 @@ impl Endpoint {
             begun: None,
             led: None,
             last_lead: None,
+            lendable: 0,
             farewell: Farewell::None,
             stuck: None,
             since: now,
@@ -183,6 +186,12 @@ impl Endpoint {
     /// Whether the rest of a frame is to come over the lanes.
     pub(crate) fn awaits_rest(&self) -> bool {
         self.led.is_some() || self.early.values().any(|message| leads::is_lead(message))
+    }
+
+    /// A frame could have gone over lanes, as one message; whether there were so many that lanes are worth it.
+    pub(crate) fn wants_lane(&mut self) -> bool {
+        self.lendable = self.lendable.saturating_add(1);
+        self.lendable >= leads::WORTH
     }
 
     /// The lanes are closed, and `next` is the frame that the peer awaits; whether a frame that we sent over them is lost.

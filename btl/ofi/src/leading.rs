@@ -20,10 +20,15 @@ impl Ofi {
         descriptor: Descriptor,
     ) -> Result<(), (Option<Refused>, Descriptor)> {
         let (peer, window) = (descriptor.peer, self.core.window);
-        let lead = PREFIX + descriptor.header.as_bytes().len() + pieces::WHOLE;
-        let total = lead + leads::FIRST;
         let [region] = &descriptor.payload[..] else { return Err((None, descriptor)) };
         let region = region.part(0..region.len());
+        let whole = region.len() <= self.piece;
+        let (kind, length, first) = match whole {
+            true => (Kind::Data, 0, region.len()),
+            false => (Kind::Lead, pieces::WHOLE, leads::FIRST),
+        };
+        let lead = PREFIX + descriptor.header.as_bytes().len() + length;
+        let total = lead + first;
         if let Err(refused) = self.sendable(peer) {
             return Err((Some(refused), descriptor));
         }
@@ -33,7 +38,8 @@ impl Ofi {
         };
         let life = ep.token;
         let Some((lane, to)) = self.core.reads.lanes.outward(life) else {
-            let offered = self.core.reads.lanes.offer(port, life).is_some();
+            let wanted = !whole || ep.wants_lane();
+            let offered = wanted && self.core.reads.lanes.offer(port, life).is_some();
             if offered && !self.core.reads.lanes.is_idle() {
                 self.tend_lanes();
                 self.flush();
@@ -47,14 +53,20 @@ impl Ofi {
         };
         let (credits, number, theirs) = (ep.take_owed(), ep.next_out, ep.theirs);
         let header = descriptor.header.as_bytes();
-        let prefix = Prefix::new(Kind::Lead, header.len(), credits, number, theirs);
+        let prefix = Prefix::new(kind, header.len(), credits, number, theirs);
         let bytes = port.bytes_mut(&slot);
         bytes[..PREFIX].copy_from_slice(prefix.as_bytes());
         bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
-        let whole = (region.len() as u32).to_le_bytes();
-        bytes[PREFIX + header.len()..lead].copy_from_slice(&whole);
-        let first = (&region, leads::FIRST);
-        if let Err((error, slot)) = lend::send_over(port, lane, (slot, lead), first, to, life) {
+        let own = (slot, lead);
+        let sent = match whole {
+            true => lend::send_lent(port, lane, own, &region, to, self.core.leads.next() as u64),
+            false => {
+                let length = (region.len() as u32).to_le_bytes();
+                bytes[PREFIX + header.len()..lead].copy_from_slice(&length);
+                lend::send_over(port, lane, own, (&region, first), to, life)
+            }
+        };
+        if let Err((error, slot)) = sent {
             port.give_back(slot);
             ep.owe(credits);
             if credits != 0 && !self.core.due.contains(&peer.0) {
@@ -66,9 +78,11 @@ impl Ofi {
         }
         ep.count_out(total);
         ep.last_lead = Some(number);
-        let mark = self.core.leads.add(life, number, descriptor);
+        let mark = self.core.leads.add(life, number, whole, descriptor);
         self.count_sent(region.len());
-        self.send_rest(mark);
+        if !whole {
+            self.send_rest(mark);
+        }
         Ok(())
     }
 

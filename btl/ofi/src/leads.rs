@@ -13,6 +13,9 @@
 //! all frames have, and counts as read when its rest is there; others that come before that wait. The tag is made of the number and
 //! the receiver's token, which nobody knows but the sender.
 //!
+//! Frames that fit in one message ([`LENT_FROM`] bytes and more) go over the pair, too, as they would over the rail, but out of the sender's
+//! memory.
+//!
 //! What is under way over a pair that is closed is lost, and with it the life of the connection: each side tells the other with the
 //! end of its lane which frame it awaits, so the sender knows whether what it had sent over the pair has arrived
 //! ([`Leads::lost`]).
@@ -28,6 +31,10 @@ use std::ops::Range;
 pub(crate) const FIRST: usize = 24 << 10;
 /// Longest frame that goes so, in bytes, unless frames may be longer all the same.
 pub(crate) const LONGEST: usize = 512 << 10;
+/// Frames from this length on, in bytes, go out of the sender's memory, too, as one message.
+pub(crate) const LENT_FROM: usize = 6 << 10;
+/// So many of them make a pair of lanes worth it.
+pub(crate) const WORTH: u8 = 32;
 /// Frames of one rail on their way out at once.
 const OUT: usize = 64;
 
@@ -41,6 +48,8 @@ pub(crate) fn tag(token: u64, number: u32) -> u64 {
 struct Outgoing {
     life: u64,
     number: u32,
+    /// It went as one message.
+    whole: bool,
     descriptor: Descriptor,
 }
 
@@ -82,10 +91,21 @@ impl Leads {
         self.unstarted.is_empty() && self.awaited.is_empty() && self.copied.is_empty()
     }
 
-    /// A LEAD has gone out; the mark of its rest.
-    pub(crate) fn add(&mut self, life: u64, number: u32, descriptor: Descriptor) -> usize {
+    /// The mark of the next frame.
+    pub(crate) fn next(&self) -> usize {
+        self.out.vacant_key()
+    }
+
+    /// A frame has gone out, or its LEAD; its mark, or that of its rest.
+    pub(crate) fn add(
+        &mut self,
+        life: u64,
+        number: u32,
+        whole: bool,
+        descriptor: Descriptor,
+    ) -> usize {
         self.went += 1;
-        self.out.insert(Outgoing { life, number, descriptor })
+        self.out.insert(Outgoing { life, number, whole, descriptor })
     }
 
     /// The rest of a frame could not be handed over yet.
@@ -116,6 +136,11 @@ impl Leads {
     /// Whether frames of that life are not out yet.
     pub(crate) fn has(&self, life: u64) -> bool {
         self.out.iter().any(|(_, out)| out.life == life)
+    }
+
+    /// The same of frames with a LEAD.
+    pub(crate) fn has_long(&self, life: u64) -> bool {
+        self.out.iter().any(|(_, out)| out.life == life && !out.whole)
     }
 
     /// Takes everything back that goes to `peer`, whose life is over. Its lane is closed.

@@ -73,6 +73,21 @@ pub(crate) fn send_over(
     unsafe { port.send_over(lane, own, (first.as_ptr(), first.len()), to, mark) }
 }
 
+/// Has the provider send a buffer of its own and, behind it, all of `region`.
+pub(crate) fn send_lent(
+    port: &mut Port,
+    lane: &Lane,
+    own: (Slot, usize),
+    region: &SendRegion,
+    to: FiAddr,
+    mark: u64,
+) -> Result<(), (Errno, Slot)> {
+    // SAFETY: by the promise of `SendRegion`, the memory is valid and unwritten while the region exists. `Leads` keeps its descriptor
+    // until the event of this send, or until `Reads::fence` closed the lane; when the port is dropped, lanes are closed before
+    // regions go.
+    unsafe { port.send_lent(lane, own, (region.as_ptr(), region.len()), to, mark) }
+}
+
 /// Has the provider send what of `region` comes after its first `from` bytes.
 pub(crate) fn send_from(
     port: &mut Port,

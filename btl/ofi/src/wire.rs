@@ -30,7 +30,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Length of the prefix, in bytes.
 pub const PREFIX: usize = size_of::<Prefix>();
 /// What comes before a payload at most, in bytes.

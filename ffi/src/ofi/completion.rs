@@ -121,6 +121,7 @@ impl Port {
             | Work::Read
             | Work::ReadInto
             | Work::SendOver
+            | Work::SendLent
             | Work::SendFrom
             | Work::ReceiveInto => self.leave(entry),
         }
@@ -184,6 +185,10 @@ impl Port {
                 each(Event::ReceivedInto { mark, len: entry.len });
             }
             Work::SendOver => self.land(at),
+            Work::SendLent => {
+                self.land(at);
+                each(Event::SentFrom { mark });
+            }
             Work::Send => {
                 self.land(at);
                 each(Event::Sent { mark });
@@ -246,7 +251,7 @@ impl Port {
                 }
                 each(Event::Failed { work, mark: 0, error, provider_error });
             }
-            Work::Send | Work::Read | Work::SendOver => {
+            Work::Send | Work::Read | Work::SendOver | Work::SendLent => {
                 self.land(at);
                 each(Event::Failed { work, mark, error, provider_error });
             }

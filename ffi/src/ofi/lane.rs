@@ -104,6 +104,36 @@ impl Port {
         to: FiAddr,
         mark: u64,
     ) -> Result<(), (Errno, Slot)> {
+        self.send_both(lane, (slot, len), more, to, (Work::SendOver, mark))
+    }
+
+    /// The same, but [`Event::SentFrom`](super::Event) or [`Event::Failed`](super::Event) follows.
+    ///
+    /// # Errors
+    /// As [`Port::send_over`].
+    ///
+    /// # Safety
+    /// `more` is valid for reads, and nobody writes it, until that event, or until [`Port::close_lane`] of this lane said `Ok`, or
+    /// until the port is dropped.
+    pub unsafe fn send_lent(
+        &mut self,
+        lane: &Lane,
+        own: (Slot, usize),
+        more: (*const u8, usize),
+        to: FiAddr,
+        mark: u64,
+    ) -> Result<(), (Errno, Slot)> {
+        self.send_both(lane, own, more, to, (Work::SendLent, mark))
+    }
+
+    fn send_both(
+        &mut self,
+        lane: &Lane,
+        (slot, len): (Slot, usize),
+        more: (*const u8, usize),
+        to: FiAddr,
+        (work, mark): (Work, u64),
+    ) -> Result<(), (Errno, Slot)> {
         let Some(ep) = self.lanes.get(lane.0).copied().flatten() else {
             return Err((Errno::OPBADSTATE, slot));
         };
@@ -111,7 +141,7 @@ impl Port {
             return Err((Errno::OPNOTSUPP, slot));
         }
         let at = slot.index();
-        let (buffer, desc, context) = self.prepare(&slot, len, Work::SendOver, mark);
+        let (buffer, desc, context) = self.prepare(&slot, len, work, mark);
         self.operations[at].lane = lane.0;
         let both = [
             iovec { iov_base: buffer, iov_len: len },
@@ -305,7 +335,7 @@ impl Port {
             self.operations[at].stage = Stage::Idle;
             match self.operations[at].work {
                 Work::Receive => self.free_receives.push(at),
-                Work::Send | Work::Read | Work::SendOver => self.release(at),
+                Work::Send | Work::Read | Work::SendOver | Work::SendLent => self.release(at),
                 Work::ReadInto | Work::SendFrom | Work::ReceiveInto => self.free_reads.push(at),
             }
         }

@@ -82,6 +82,8 @@ pub enum Work {
     Receive,
     /// A send of a buffer over a lane ([`Port::send_over`]): nothing is reported but its failure.
     SendOver,
+    /// The same, and its end is reported ([`Port::send_lent`]).
+    SendLent,
     /// A send out of memory that is not the port's ([`Port::send_from`]).
     SendFrom,
     /// A receive into memory that is not the port's ([`Port::receive_into`]).
@@ -110,7 +112,8 @@ pub enum Event<'a> {
         /// The caller's mark.
         mark: u64,
     },
-    /// A send out of memory that is not the port's is over; the memory is the caller's again.
+    /// A send out of memory that is not the port's, by [`Port::send_lent`] or [`Port::send_from`], is over; the memory is the caller's
+    /// again.
     SentFrom {
         /// The caller's mark.
         mark: u64,

@@ -133,6 +133,10 @@ pub(super) struct Engine {
     /// Rails that were lost and may be connected again.
     pub lost: Vec<(Peer, RailId)>,
     pub suspects: Vec<Fault>,
+    /// Peers that have messages of which they are not to tell before they are asked.
+    pub asking: Vec<Peer>,
+    /// The round in which the first of them came to it.
+    pub asking_since: u64,
     /// Messages of the control plane, not taken yet.
     pub controls: VecDeque<(Peer, ControlMessage)>,
     pub stats: Stats,
@@ -163,6 +167,8 @@ impl Engine {
             dropping: Vec::new(),
             lost: Vec::new(),
             suspects: Vec::new(),
+            asking: Vec::new(),
+            asking_since: 0,
             controls: VecDeque::new(),
             stats: Stats::default(),
         }

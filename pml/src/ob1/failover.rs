@@ -221,6 +221,10 @@ impl Engine {
     pub fn on_link(&mut self, rail: RailId, from: Peer, link: Link) {
         match link {
             Link::Seen { ack } => self.on_seen(from, ack),
+            Link::Ask => {
+                self.peers.state(from).journal().tell = true;
+                self.peers.wake(from);
+            }
             Link::Room { count, full, waits } => self.on_room(from, count, full, waits),
             Link::Up { rail: theirs, life } => {
                 let row = self.peers.state(from).rail_mut(rail);

@@ -39,6 +39,9 @@ const COPIES_MAX: usize = 256 << 10;
 /// A longer message is not copied, in bytes: to wait for the word of its arrival takes less then (loopback, to and fro, copied and
 /// not: 128 KiB 26.8 and 30.2 us over tcp, 28.7 and 34.5 over libfabric; 256 KiB 50.6 and 45.6, 55.0 and 50.1).
 const COPY_MAX: usize = 128 << 10;
+/// Of messages that stay in their senders' buffers, after so many bytes the receiver is to tell at once of one: of each would cost it
+/// more than the messages. Of the others it tells when it is asked ([`Ob1::ask`]).
+const ASK_BYTES: usize = 256 << 10;
 /// Frames that may arrive before an earlier one.
 const AHEAD_MAX: usize = 1 << 16;
 /// After so many frames, or bytes, the other side is told.
@@ -104,6 +107,11 @@ pub(super) struct Journal {
     bytes: usize,
     /// Of what is in senders' buffers.
     lent: usize,
+    /// Of that, what went since the receiver was last to tell of it.
+    unasked: usize,
+    /// It is to be asked what it has seen: as soon as nothing else goes on, or now.
+    ask_later: bool,
+    ask: bool,
 
     /// All numbers before this one have arrived.
     next: u32,
@@ -139,6 +147,19 @@ impl Journal {
         len <= COPY_MAX && self.bytes + len <= COPIES_MAX
     }
 
+    /// Whether the receiver is to tell at once of a message of `len` bytes that stays in its sender's buffer. Only over a rail that keeps
+    /// frames in order could it be asked later.
+    pub fn is_told_at_once(&self, len: usize, ordered: bool) -> bool {
+        !ordered || self.lent == 0 || self.unasked + len >= ASK_BYTES
+    }
+
+    /// Nothing else is to go out: now the receiver is to be asked what it has seen, if senders wait for that and it was not to tell of
+    /// the last of their messages.
+    fn ask(&mut self) {
+        self.ask_later = false;
+        self.ask |= self.unasked > 0;
+    }
+
     /// Frames to be sent again.
     pub fn to_send(&self) -> usize {
         self.kept.len() - self.out
@@ -158,7 +179,13 @@ impl Journal {
     pub fn keep(&mut self, header: &[u8], matter: Matter) {
         match &matter {
             Matter::Copy(held) | Matter::CopyOf { held, .. } => self.bytes += held.as_slice().len(),
-            Matter::Send { bytes, .. } => self.lent += bytes,
+            Matter::Send { bytes, .. } => {
+                self.lent += bytes;
+                if header[0] == kinds::MATCH {
+                    let told = header[1] & CONFIRM != 0;
+                    self.unasked = if told { 0 } else { self.unasked + bytes };
+                }
+            }
             Matter::Offer { .. } => {}
         }
         self.keep_kept(Kept { header: Header::new(header), matter });
@@ -195,6 +222,7 @@ impl Journal {
     /// Another rail carries the frames from now on.
     pub fn rewind(&mut self) {
         (self.out, self.split) = (0, 0);
+        self.ask |= self.lent > 0;
         self.tell |= self.next > 0;
     }
 
@@ -207,6 +235,7 @@ impl Journal {
         match self.kept.iter().position(is_it) {
             Some(at) if at < self.out => {
                 (self.out, self.split) = (at, 0);
+                self.ask |= self.lent > 0;
                 true
             }
             other => other.is_some(),
@@ -239,6 +268,7 @@ impl Journal {
             }
         }
         self.first = ack;
+        self.unasked = self.unasked.min(self.lent);
         if self.out < count as usize {
             self.split = 0;
         }
@@ -345,9 +375,10 @@ impl PeerState {
         self.journal.get_or_insert_default()
     }
 
-    /// Whether frames wait to be sent again, or the other side is to be told.
+    /// Whether frames wait to be sent again, or the other side is to be told, or asked.
     pub fn has_journal_work(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.tell || journal.to_send() > 0)
+        let has = |journal: &Journal| journal.tell || journal.to_send() > 0 || journal.ask;
+        self.journal.as_deref().is_some_and(has)
     }
 }
 
@@ -375,6 +406,17 @@ impl Peers {
 }
 
 impl Engine {
+    /// The peer is to be asked later what it has seen.
+    pub fn ask_later(&mut self, peer: Peer) {
+        if std::mem::replace(&mut self.peers.state(peer).journal().ask_later, true) {
+            return;
+        }
+        if self.asking.is_empty() {
+            self.asking_since = self.round;
+        }
+        self.asking.push(peer);
+    }
+
     /// What the other side has seen of ours.
     pub fn on_seen(&mut self, from: Peer, ack: u32) {
         let state = self.peers.state(from);
@@ -602,6 +644,29 @@ impl<B: Btl> Ob1<B> {
         let header = LinkHeader::new(Link::Seen { ack: journal.next });
         self.rails[usize::from(lane.0)].send_bcopy(peer, header.as_bytes(), 0, |_, _| {})?;
         journal.was_told();
+        Ok(1)
+    }
+
+    /// Has each peer asked how far it has come whose last messages it was not to tell of, though their senders wait for that.
+    #[cold]
+    pub(super) fn ask(&mut self) {
+        for peer in std::mem::take(&mut self.engine.asking) {
+            if let Some(journal) = &mut self.engine.peers.state(peer).journal {
+                journal.ask();
+                self.engine.peers.wake(peer);
+            }
+        }
+    }
+
+    /// Asks the other side how far it has come, if it is to be asked.
+    pub(super) fn ask_seen(&mut self, peer: Peer, lane: RailId) -> Result<usize, Refused> {
+        let Some(journal) = &mut self.engine.peers.state(peer).journal else { return Ok(0) };
+        if !journal.ask {
+            return Ok(0);
+        }
+        let header = LinkHeader::new(Link::Ask);
+        self.rails[usize::from(lane.0)].send_bcopy(peer, header.as_bytes(), 0, |_, _| {})?;
+        (journal.ask, journal.unasked) = (false, 0);
         Ok(1)
     }
 }

@@ -13,6 +13,7 @@
 //!            |  UP, on the rail itself: this is my rail number `rail`, in its life number `mine`
 //!            |  ROOM: my word number `mine`, in `yours`: 1 if I keep too many unexpected messages of yours, and 2 if long ones
 //!            |        find their receives posted
+//!            |  ASK: an ack is wanted of all that came before this
 //!            |  LOST: the rail that both call `id`, in my life `mine` of it or your life `yours` (0: not heard of), is lost
 //!
 //!            0      1      2        4              8              12             16
@@ -89,6 +90,8 @@ pub enum Word {
     Lost = 2,
     /// Whether there is room for messages that nothing is posted for, and whether long ones find receives posted.
     Room = 3,
+    /// An acknowledgement is wanted.
+    Ask = 4,
 }
 
 /// LINK.
@@ -113,6 +116,7 @@ pub enum Link {
     Up { rail: u16, life: u32 },
     Lost { id: u32, mine: u32, yours: u32 },
     Room { count: u32, full: bool, waits: bool },
+    Ask,
 }
 
 impl LinkHeader {
@@ -126,6 +130,7 @@ impl LinkHeader {
             Link::Room { count, full, waits } => {
                 (Word::Room, 0, 0, count, full as u32 | (waits as u32) << 1)
             }
+            Link::Ask => (Word::Ask, 0, 0, 0, 0),
         };
         LinkHeader {
             kind: LINK,
@@ -150,6 +155,7 @@ impl LinkHeader {
             3 if yours <= 3 => {
                 Ok(Link::Room { count: mine, full: yours & 1 == 1, waits: yours & 2 == 2 })
             }
+            4 => Ok(Link::Ask),
             _ => Err("what of a LINK"),
         }
     }
@@ -262,6 +268,7 @@ mod tests {
             Link::Lost { id: 0xABCD_1234, mine: 4, yours: 0 },
             Link::Room { count: 12, full: true, waits: false },
             Link::Room { count: 13, full: false, waits: true },
+            Link::Ask,
         ];
         for link in links {
             let header = LinkHeader::new(link);

@@ -540,7 +540,7 @@ impl<B: Btl> Ob1<B> {
 
     /// Prepares for sleeping: one answer per rail. With work of its own the engine is always ready.
     pub fn arm(&mut self) -> Vec<Armed> {
-        if self.engine.has_work() {
+        if self.engine.has_work() || !self.engine.asking.is_empty() {
             return vec![Armed::Ready];
         }
         self.rails.iter_mut().map(Btl::arm).collect()

@@ -20,6 +20,9 @@ const PACKED_PIECE: usize = 16 << 10;
 /// Longest piece of one read or write, in bytes: what a transport may do in one go.
 const RMA_PIECE: u64 = 1 << 20;
 
+/// Where rails always report something, peers are asked what they have seen after so many rounds.
+const ASK_ROUNDS: u64 = 64;
+
 /// What came of an attempt to send something.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
@@ -39,6 +42,12 @@ impl<B: Btl> Ob1<B> {
         self.engine.round += 1;
         for (rail, btl) in (0..).zip(&mut self.rails) {
             reports += btl.progress(&mut Port { engine: &mut self.engine, rail: RailId(rail) });
+        }
+        if !self.engine.asking.is_empty() {
+            let long = self.engine.round - self.engine.asking_since >= ASK_ROUNDS;
+            if reports == 0 || long {
+                self.ask();
+            }
         }
         if self.engine.has_work() {
             reports += self.pump();
@@ -159,6 +168,10 @@ impl<B: Btl> Ob1<B> {
                 }
             }
         }
+        match self.ask_seen(peer, lane) {
+            Ok(frames) => done += frames,
+            Err(refused) => return (done, waiting(refused)),
+        }
         let state = self.engine.peers.state(peer);
         let again = state.has_journal_work() || state.rails.iter().any(|row| row.hello);
         if !state.outbox.is_empty() || state.has_control() || again {
@@ -232,7 +245,8 @@ impl<B: Btl> Ob1<B> {
         {
             let token = Token(key.to_wire());
             let copied = lossy && state.journal().is_quiet(length);
-            small.flags |= if lossy && !copied { wire::CONFIRM } else { 0 };
+            let told = !copied && state.journal().is_told_at_once(length, caps.ordered);
+            small.flags |= if lossy && told { wire::CONFIRM } else { 0 };
             let header = number(small.as_bytes(), state);
             return match btl.send_zcopy(Descriptor { peer, header, payload, token }) {
                 Ok(()) => {
@@ -253,6 +267,9 @@ impl<B: Btl> Ob1<B> {
                     send.held += 1;
                     send.rails_used |= 1 << (lane.0 & 63);
                     (send.want, send.state) = (Some(send.length), SendState::Flowing);
+                    if lossy && !copied && !told {
+                        engine.ask_later(peer);
+                    }
                     Attempt::Done
                 }
                 Err((refused, _)) => engine.refused(key.slot, refused),

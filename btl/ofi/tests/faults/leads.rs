@@ -4,8 +4,19 @@ use super::*;
 
 /// Bytes of a long frame: more than a socket takes at once, where several are under way.
 const FRAME: usize = 400 << 10;
-/// So many are more than the system takes at once.
-const FRAMES: usize = 40;
+/// Of one that goes as one message, out of the sender's memory like the long ones.
+const SHORT: usize = 30_000;
+/// So many are more than the system takes at once. Every third is a short one.
+const FRAMES: usize = 36;
+
+fn is_short(number: usize) -> bool {
+    number % 3 == 2
+}
+
+/// The bytes of the frame with that number.
+fn frame(number: usize) -> Vec<u8> {
+    bytes_of(if is_short(number) { SHORT } else { FRAME }, number)
+}
 
 /// Frames that went out over lanes, and that came by them: what the rail says.
 fn led(node: &Node) -> [usize; 2] {
@@ -64,7 +75,8 @@ fn long_frames_keep_their_place_among_others() {
         for lands in [false, true] {
             let Some(mut pair) = joined(test, way) else { return };
             pair.b.seen.lands = lands;
-            let lens = [40_000, 64 << 10, 200, 200_000, 9_000, FRAME, 33_000, 1, 100_000, 70_000];
+            let lens =
+                [40_000, 64 << 10, 200, 200_000, 9_000, FRAME, 33_000, 1, 20_000, 70_000, 32_668];
             let frames: Vec<Vec<u8>> =
                 (0..200).map(|n| bytes_of(lens[n % lens.len()] + n, n)).collect();
             let before = led(&pair.b)[1];
@@ -122,7 +134,7 @@ fn frames_that_are_cut_off_leave_memory_alone() {
             let key = a.btl.register_source(Peer(1), &unsafe { lent.send_region() });
             let key = key.expect("memory");
             let mut sources: Vec<OwnedBuffer> =
-                (0..FRAMES).map(|n| OwnedBuffer::from(bytes_of(FRAME, n))).collect();
+                (0..FRAMES).map(|n| OwnedBuffer::from(frame(n))).collect();
             for (number, source) in sources.iter().enumerate() {
                 send(&mut a, Peer(1), source, number as u64).expect("room for some frames");
             }
@@ -132,7 +144,11 @@ fn frames_that_are_cut_off_leave_memory_alone() {
                     b.turn();
                 }
             }
-            assert!(a.seen.sent.len() < FRAMES, "{}: some are under way", way.0);
+            for short in [false, true] {
+                let is_back = |n| a.seen.sent.iter().any(|(token, _)| *token == n as u64);
+                let stuck = (0..FRAMES).filter(|&n| is_short(n) == short && !is_back(n)).count();
+                assert!(stuck > 0, "{}: some are under way", way.0);
+            }
             if gives_up {
                 a.btl.invalidate(Peer(1), Residue::Discard, &mut a.seen);
             } else {
@@ -154,11 +170,15 @@ fn frames_that_are_cut_off_leave_memory_alone() {
                 b.turn();
                 b.seen.closed == 1
             });
+            let (short, long): (Vec<usize>, Vec<usize>) = (0..FRAMES).partition(|&n| is_short(n));
             for (at, outcome) in &b.seen.landed {
                 if outcome.is_ok() {
                     let whole = b.seen.targets[*at as usize].as_slice();
-                    assert!(whole == bytes_of(FRAME, *at as usize), "{}: frame {at}", way.0);
+                    assert!(whole == frame(long[*at as usize]), "{}: frame {at}", way.0);
                 }
+            }
+            for (at, whole) in b.seen.frames.iter().enumerate() {
+                assert!(*whole == frame(short[at]), "{}: short frame {at}", way.0);
             }
             assert_eq!(b.seen.landed.len(), b.seen.targets.len(), "{}: all is back", way.0);
             for target in &mut b.seen.targets {
@@ -206,7 +226,7 @@ fn frames_that_are_cut_off_leave_memory_alone() {
 fn a_frame_that_was_sent_and_never_read_is_missed() {
     let test = "a_frame_that_was_sent_and_never_read_is_missed";
     each(test, |way| {
-        for len in [40_000, 64 << 10] {
+        for len in [SHORT, 40_000, 64 << 10] {
             let Some(Pair { mut a, mut b }) = joined(test, way) else { return };
             let lent = OwnedBuffer::from(vec![1; 1 << 20]);
             // SAFETY: kept longer than the rail.
