@@ -166,7 +166,8 @@ impl Endpoint {
         let before = self.owed;
         self.next_in = self.next_in.wrapping_add(1);
         self.owed = before + cost(len);
-        before < window / 4 && self.owed >= window / 4
+        let due = window / 8 * 3;
+        before < due && self.owed >= due
     }
 
     /// Whether nothing but the next frame is awaited: none came early, none is half here, and there is no good-bye that waits for it.

@@ -23,12 +23,6 @@ impl Ofi {
         let [region] = &descriptor.payload[..] else { return Err((None, descriptor)) };
         let region = region.part(0..region.len());
         let whole = region.len() <= self.piece;
-        let (kind, length, first) = match whole {
-            true => (Kind::Data, 0, region.len()),
-            false => (Kind::Lead, pieces::WHOLE, leads::FIRST),
-        };
-        let lead = PREFIX + descriptor.header.as_bytes().len() + length;
-        let total = lead + first;
         if let Err(refused) = self.sendable(peer) {
             return Err((Some(refused), descriptor));
         }
@@ -37,6 +31,15 @@ impl Ofi {
             return Err((Some(Refused::Closed), descriptor));
         };
         let life = ep.token;
+        let (kind, length, first) = match whole {
+            true => (Kind::Data, 0, region.len()),
+            false if self.core.leads.has_long(life) => {
+                (Kind::Lead, pieces::WHOLE, leads::FIRST_AMONG)
+            }
+            false => (Kind::Lead, pieces::WHOLE, leads::FIRST),
+        };
+        let lead = PREFIX + descriptor.header.as_bytes().len() + length;
+        let total = lead + first;
         let Some((lane, to)) = self.core.reads.lanes.outward(life) else {
             let wanted = !whole || ep.wants_lane();
             let offered = wanted && self.core.reads.lanes.offer(port, life).is_some();
@@ -78,7 +81,7 @@ impl Ofi {
         }
         ep.count_out(total);
         ep.last_lead = Some(number);
-        let mark = self.core.leads.add(life, number, whole, descriptor);
+        let mark = self.core.leads.add(life, number, first, descriptor);
         self.count_sent(region.len());
         if !whole {
             self.send_rest(mark);
@@ -89,14 +92,14 @@ impl Ofi {
     /// Hands the rest of a frame to the provider.
     fn send_rest(&mut self, mark: usize) {
         let core = &mut self.core;
-        let (Some(port), Some((life, number, descriptor))) =
+        let (Some(port), Some((life, number, first, descriptor))) =
             (self.port.as_mut(), core.leads.get(mark))
         else {
             return;
         };
         let Some(ep) = core.peers[descriptor.peer.index()].ep.as_deref() else { return };
         let Some((lane, to)) = core.reads.lanes.outward(life) else { return }; // `lost_lane` tells
-        let whole = (&descriptor.payload[0], leads::FIRST);
+        let whole = (&descriptor.payload[0], first);
         let marks = (leads::tag(ep.theirs, number), mark as u64);
         if let Err(error) = lend::send_from(port, lane, whole, to, marks) {
             core.leads.wait(mark);

@@ -29,6 +29,8 @@ use std::ops::Range;
 
 /// How much of a payload comes with its LEAD, in bytes.
 pub(crate) const FIRST: usize = 24 << 10;
+/// The same where such frames are on their way already, which keep the receiver busy: so much less is copied.
+pub(crate) const FIRST_AMONG: usize = 2 << 10;
 /// Longest frame that goes so, in bytes, unless frames may be longer all the same.
 pub(crate) const LONGEST: usize = 512 << 10;
 /// Frames from this length on, in bytes, go out of the sender's memory, too, as one message.
@@ -48,8 +50,8 @@ pub(crate) fn tag(token: u64, number: u32) -> u64 {
 struct Outgoing {
     life: u64,
     number: u32,
-    /// It went as one message.
-    whole: bool,
+    /// How much of the payload went with the first message, perhaps all.
+    first: usize,
     descriptor: Descriptor,
 }
 
@@ -101,11 +103,11 @@ impl Leads {
         &mut self,
         life: u64,
         number: u32,
-        whole: bool,
+        first: usize,
         descriptor: Descriptor,
     ) -> usize {
         self.went += 1;
-        self.out.insert(Outgoing { life, number, whole, descriptor })
+        self.out.insert(Outgoing { life, number, first, descriptor })
     }
 
     /// The rest of a frame could not be handed over yet.
@@ -117,9 +119,9 @@ impl Leads {
         std::mem::take(&mut self.unstarted)
     }
 
-    /// Life, number and memory of a frame on its way out.
-    pub(crate) fn get(&self, mark: usize) -> Option<(u64, u32, &Descriptor)> {
-        self.out.get(mark).map(|out| (out.life, out.number, &out.descriptor))
+    /// Life, number, length of the first piece, and memory of a frame on its way out.
+    pub(crate) fn get(&self, mark: usize) -> Option<(u64, u32, usize, &Descriptor)> {
+        self.out.get(mark).map(|out| (out.life, out.number, out.first, &out.descriptor))
     }
 
     /// The provider has sent the rest of a frame.
@@ -140,7 +142,8 @@ impl Leads {
 
     /// The same of frames with a LEAD.
     pub(crate) fn has_long(&self, life: u64) -> bool {
-        self.out.iter().any(|(_, out)| out.life == life && !out.whole)
+        let is_long = |out: &Outgoing| out.first < out.descriptor.payload_len();
+        self.out.iter().any(|(_, out)| out.life == life && is_long(out))
     }
 
     /// Takes everything back that goes to `peer`, whose life is over. Its lane is closed.
