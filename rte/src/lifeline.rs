@@ -13,7 +13,7 @@
 //! is seen to before anybody is told: the launcher sends SIGKILL, which from then on stands before each of
 //! them, and then has all cores that run one take notice (`membarrier`): none returns to its program again. What is left of the process is
 //! the system's work. Where ranks share cores, that work is sent from one core to another, since who waits there for the
-//! news would wait until it is done, and has the last place wherever the system chooses ([`Last`]); and both threads run for a moment on each of their cores every now and then: who offered
+//! news would wait until it is done, and has the last place wherever the system chooses; and both threads run for a moment on each of their cores every now and then: who offered
 //! its core to one that computes would else get it back with the system's next tick, 4 ms later.
 //!
 //! The end is told by `waitpid` alone where this cannot work: the kernel has no `futex_waitv` (before 5.16), the rank is
