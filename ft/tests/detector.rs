@@ -260,7 +260,7 @@ impl World {
             What::Leave(me) => self.happen(me, Event::Leave { together: false }),
             What::Page { to, dead } => {
                 self.processes[to as usize].knows_at.entry(dead).or_insert(self.now);
-                self.happen(to, Event::Failed { process: dead, everybody: true });
+                self.happen(to, Event::Failed { processes: vec![dead], everybody: true });
             }
             What::Suspect { by, process } => self.happen(by, Event::Suspect(process)),
             What::Verdict { by, process, failed } => {
@@ -325,7 +325,7 @@ fn who_leaves_together_waits_for_nobody() {
         world.processes[dead as usize].state = State::Dead;
         for me in (0..world.processes.len() as u32).filter(|me| *me != dead) {
             if world.random.one_in(2) {
-                world.happen(me, Event::Failed { process: dead, everybody: true });
+                world.happen(me, Event::Failed { processes: vec![dead], everybody: true });
             }
             world.happen(me, Event::Leave { together: true });
         }
@@ -431,6 +431,67 @@ fn who_waits_for_a_core_and_dies_is_declared() {
         world.assert_all_know(&dead);
         assert_eq!(world.in_state(State::Fenced), BTreeSet::new());
     }
+}
+
+/// When each of these beats next, for some periods, ticked when they want to be.
+fn beats(detectors: &mut [Detector], until: Nanos) -> Vec<Nanos> {
+    let mut beats = Vec::new();
+    for detector in detectors {
+        while let Some(at) = detector.next_deadline().filter(|at| *at < until) {
+            detector.tick(at);
+            while let Some(effect) = detector.poll_effect() {
+                beats.extend(
+                    matches!(effect, Effect::Send { message: Message::Beat { .. }, .. })
+                        .then_some(at),
+                );
+            }
+            // Whom it watches beats, so that nobody is asked or accused.
+            let from = detector.emitter().expect("all live");
+            let message = Message::Beat { chain: Vec::new(), known: Digest::default() };
+            detector.handle(Event::Message { from, message }, at);
+        }
+    }
+    beats.sort_unstable();
+    beats
+}
+
+#[test]
+fn heartbeats_of_many_do_not_come_at_once() {
+    let period = CONFIG.period;
+    for size in [2, 8, 42, 60, 1000_u32] {
+        let mut all: Vec<_> = (0..size).map(|me| Detector::new(me, size, CONFIG, 0)).collect();
+        let mut from = 0;
+        for _ in 0..3 {
+            // They all get to it together, and late.
+            let late = from + period + period / 3;
+            all.iter_mut().for_each(|detector| detector.tick(late));
+            all.iter_mut().for_each(|detector| while detector.poll_effect().is_some() {});
+            from = late;
+            let beats = beats(&mut all, late + period);
+            assert_eq!(beats.len(), size as usize, "each once a period");
+            for window in 0..16 {
+                let (low, high) = (late + window * period / 16, late + (window + 1) * period / 16);
+                let within = beats.iter().filter(|at| (low..high).contains(at)).count();
+                assert!(within as u32 <= size / 16 + 2, "{size}: {within} in window {window}");
+            }
+        }
+    }
+}
+
+#[test]
+fn only_a_living_one_is_asked_to_beat_when_many_died_at_once() {
+    let mut detector = Detector::new(0, 50, CONFIG, 0);
+    while detector.poll_effect().is_some() {}
+    let processes: Vec<u32> = (40..50).chain([99]).collect();
+    detector.handle(Event::Failed { processes, everybody: true }, 1);
+    let asked: Vec<u32> = std::iter::from_fn(|| detector.poll_effect())
+        .filter_map(|effect| match effect {
+            Effect::Send { to, message: Message::Observe } => Some(to),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((asked, detector.emitter()), (vec![39], Some(39)));
+    assert!(detector.failed().eq(40..50), "and there is no process 99");
 }
 
 #[test]

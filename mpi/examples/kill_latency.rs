@@ -14,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pi
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
+use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -69,9 +70,13 @@ fn learned(world: &World, victim: u32) -> Result<u64, Box<dyn Error>> {
     }
 }
 
-/// When the system says that a process has ended, and the machine's pace then, from a thread that does nothing else: on the victims' cores if they
-/// end `apart`.
-fn ended(pid: Pid, apart: bool) -> Result<JoinHandle<[u64; 2]>, Box<dyn Error>> {
+/// When the system says that a process has ended, and the machine's pace as soon as that is `known` to the ranks, in whose way it would be before, from a
+/// thread that does nothing else: on the victims' cores if they end `apart`.
+fn ended(
+    pid: Pid,
+    apart: bool,
+    known: Receiver<()>,
+) -> Result<JoinHandle<[u64; 2]>, Box<dyn Error>> {
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     let theirs = if apart { Some(sched_getaffinity(Some(pid))?) } else { None };
     Ok(std::thread::spawn(move || {
@@ -79,6 +84,7 @@ fn ended(pid: Pid, apart: bool) -> Result<JoinHandle<[u64; 2]>, Box<dyn Error>> 
         // Interrupted, it comes a little early.
         let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
         let at = now();
+        let _ = known.recv(); // or nobody is to know it any more
         let _ = theirs.map(|cores| sched_setaffinity(None, &cores));
         [at, pace()]
     }))
@@ -161,7 +167,8 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
         if let Some(why) = others.unknown().filter(|_| kills.is_empty()) {
             println!("what the host takes is not known: {why}");
         }
-        let end = ended(pid(victim)?, apart)?;
+        let (known, knows) = std::sync::mpsc::channel();
+        let end = ended(pid(victim)?, apart, knows)?;
         std::thread::sleep(Duration::from_millis(1)); // it waits by then
         let pace_before = pace();
         let before = others.until_now()?;
@@ -169,9 +176,10 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
         kill_process(pid(victim)?, Signal::KILL)?;
         let here = learned(world, victim)?;
         let pace_here = pace();
-        let [ended, pace_after] = end.join().map_err(|_| "the thread that watched panicked")?;
         let [there, pace_there] =
             if apart { [here, pace_here] } else { receive_all::<u64, 2>(world, 1)? };
+        known.send(())?;
+        let [ended, pace_after] = end.join().map_err(|_| "the thread that watched panicked")?;
         let taken = others.between(&before, &others.until_now()?, SHORT);
         let after = |at: u64| at.saturating_sub(start);
         let took = after(here.max(there));

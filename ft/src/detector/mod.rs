@@ -59,10 +59,10 @@ pub enum Event {
         /// What it says.
         message: Message,
     },
-    /// `process` is known for sure to have failed. Unless `everybody` hears that from the same source, it is passed on.
+    /// Processes are known for sure to have failed. Unless `everybody` hears that from the same source, it is passed on.
     Failed {
-        /// The failed process.
-        process: u32,
+        /// The failed processes. Those that are known together should be told together: nobody asks the next one to beat that is dead, too.
+        processes: Vec<u32>,
         /// Whether the source tells everybody.
         everybody: bool,
     },
@@ -121,6 +121,10 @@ pub enum Effect {
 
 /// A verdict is waited for at least so long: on a busy machine a launcher answers late, and who is busy is no less alive.
 const VERDICT_MIN: Nanos = 1_000_000_000;
+
+/// 2^32 by the golden section.
+const GOLDEN: u32 = 0x9e37_79b9;
+
 /// How far this process is in its life as a member.
 #[derive(Debug)]
 enum Phase {
@@ -210,6 +214,7 @@ pub struct Detector {
     condemned: BTreeMap<u32, Nanos>,
     /// When dead processes that talk to us were last told to stop.
     fenced_at: BTreeMap<u32, Nanos>,
+    began: Nanos,
     beat_at: Nanos,
     last_tick: Nanos,
     effects: VecDeque<Effect>,
@@ -238,6 +243,7 @@ impl Detector {
             accused: BTreeMap::new(),
             condemned: BTreeMap::new(),
             fenced_at: BTreeMap::new(),
+            began: now,
             beat_at: now,
             last_tick: now,
             effects: VecDeque::new(),
@@ -311,17 +317,18 @@ impl Detector {
         }
         match event {
             Event::Message { from, message } => self.message(from, message, now),
-            Event::Failed { process, .. } if process == self.ring.me => self.stop(),
-            Event::Failed { process, everybody } if process < self.ring.size => {
-                self.condemned.remove(&process);
-                self.fail(&[process], None, !everybody, now);
+            Event::Failed { processes, .. } if processes.contains(&self.ring.me) => self.stop(),
+            Event::Failed { mut processes, everybody } => {
+                processes.retain(|process| *process < self.ring.size);
+                self.condemned.retain(|process, _| !processes.contains(process));
+                self.fail(&processes, None, !everybody, now);
             }
             Event::Suspect(process)
                 if process < self.ring.size && self.ring.is_other_member(process) =>
             {
                 self.probe(process, self.config.probe_timeout, true, now);
             }
-            Event::Failed { .. } | Event::Suspect(_) => {}
+            Event::Suspect(_) => {}
             Event::Verdict { process, failed } => {
                 if self.accused.remove(&process).is_some() {
                     match failed {
@@ -387,7 +394,7 @@ impl Detector {
             self.declare(&over, now);
         }
         if now >= self.beat_at {
-            self.beat_at = now + self.config.period;
+            self.beat_at = self.next_beat(now);
             if let Some(observer) = self.observer {
                 self.beat(observer);
             }
@@ -396,6 +403,17 @@ impl Detector {
         self.repeat_farewells(now);
         self.drive_notices(now);
         self.finish_leaving(now);
+    }
+
+    /// When to beat again: once a period, the processes of a job each at a time of its own in it. Many on few cores that beat at once
+    /// keep those for milliseconds from whoever wants them then; golden sections part any number of neighbours well. Nobody's time
+    /// moves because a beat was late, for all that wait for one core are late together.
+    fn next_beat(&self, now: Nanos) -> Nanos {
+        let period = self.config.period;
+        let share = u64::from(self.ring.me.wrapping_mul(GOLDEN));
+        let own = self.began + ((u128::from(share) * u128::from(period)) >> u32::BITS) as Nanos;
+        let gone = now.saturating_sub(own) / period;
+        if now < own { own } else { own + (gone + 1) * period }
     }
 
     /// How long a verdict is waited for.

@@ -165,7 +165,9 @@ impl Driver {
         for command in commands {
             let event = match command {
                 Command::Suspect(process) => Event::Suspect(process),
-                Command::Failed { process, everybody } => Event::Failed { process, everybody },
+                Command::Failed { process, everybody } => {
+                    Event::Failed { processes: vec![process], everybody }
+                }
                 // The engine has agreed with all living processes on that (`Engine::part_together`).
                 Command::Leave => Event::Leave { together: true },
                 Command::Stop => return Life::Over,
@@ -199,9 +201,10 @@ impl Driver {
     }
 
     fn read_page(&mut self) {
-        let new: Vec<u32> = self.liveness.failed_since(&mut self.page).map(|f| f.rank).collect();
-        for process in new {
-            self.detector.handle(Event::Failed { process, everybody: true }, self.now());
+        let failed = self.liveness.failed_since(&mut self.page);
+        let processes: Vec<u32> = failed.map(|failed| failed.rank).collect();
+        if !processes.is_empty() {
+            self.detector.handle(Event::Failed { processes, everybody: true }, self.now());
         }
     }
 
@@ -244,11 +247,12 @@ impl Driver {
             }
             Answer::Left(process) => self.detector.handle(Event::HasLeft(process), self.now()),
             Answer::Dead(dead) => {
-                for process in dead {
+                for &process in &dead {
                     let (how, source) = (How::Gone, Source::ResourceManager);
                     self.shared.publish(News::Failed { process, how, source });
-                    self.detector.handle(Event::Failed { process, everybody: true }, self.now());
                 }
+                self.detector
+                    .handle(Event::Failed { processes: dead, everybody: true }, self.now());
             }
         }
     }

@@ -70,6 +70,9 @@ fn serve(node: &mut Node, link: &mut Link, signals: &mut Signals) -> Result<(), 
         let ready = set
             .wait(node.deadline())
             .map_err(|error| LaunchError::new("cannot wait for events", error))?;
+        if node.rest() {
+            continue;
+        }
         for token in ready {
             match token {
                 Token::Signals => drop(signals.pending()),

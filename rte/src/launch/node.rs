@@ -42,6 +42,7 @@ pub struct Node {
     page: Option<Arc<Mutex<LivenessWriter>>>,
     /// Of the ranks that have started.
     watch: Option<Watch>,
+    rested: bool,
     board: Option<OwnedFd>,
     guard: Option<Guard>,
     /// The cores this host's ranks share, and the ones each is bound to if any.
@@ -79,6 +80,7 @@ impl Node {
             ranks: Vec::new(),
             page: None,
             watch: None,
+            rested: false,
             board: None,
             guard: None,
             cores: 0,
@@ -105,6 +107,15 @@ impl Node {
             _ => None,
         };
         [self.kill_at, drain].into_iter().flatten().min()
+    }
+
+    /// Leaves the cores to this host's ranks while they are told of an end, whatever is ready; whether it did. What has become ready
+    /// meanwhile is to be waited for again. Not twice in a row, however many end.
+    pub fn rest(&mut self) -> bool {
+        let wanted = self.watch.as_ref().and_then(|watch| watch.wants_rest(Instant::now()));
+        let rest = wanted.filter(|_| !self.rested);
+        self.rested = rest.is_some();
+        rest.map(std::thread::sleep).is_some()
     }
 
     /// Something is ready.
