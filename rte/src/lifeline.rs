@@ -165,6 +165,7 @@ impl Seen {
 /// The launcher's threads that watch lifelines, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
+    watched: Vec<Arc<[Watched]>>,
     stop: Arc<AtomicU32>,
     seen: Arc<Seen>,
     threads: Vec<JoinHandle<()>>,
@@ -189,7 +190,8 @@ impl Watch {
         }
         let cores = Cores::of_this_process(all.len())?;
         let seen = Arc::new(Seen::never());
-        let mut watch = Watch { stop: Arc::default(), seen, threads: Vec::new() };
+        let (watched, stop) = (Vec::new(), Arc::default());
+        let mut watch = Watch { watched, stop, seen, threads: Vec::new() };
         while !all.is_empty() {
             let some: Arc<[_]> = all.drain(..all.len().min(WORDS_MAX - 1)).collect();
             for half in 0..2 {
@@ -199,8 +201,16 @@ impl Watch {
                 let thread = std::thread::Builder::new().name("iw-lifelines".into());
                 watch.threads.push(thread.spawn(move || watcher.run())?);
             }
+            watch.watched.push(some);
         }
         Ok(watch)
+    }
+
+    /// Whether this rank's end was told from here.
+    pub fn has_told_of(&self, rank: u32) -> bool {
+        let of_rank = |one: &&Watched| one.rank == rank;
+        let one = self.watched.iter().flat_map(|some| some.iter()).find(of_rank);
+        one.is_some_and(|one| one.told.load(Ordering::Relaxed))
     }
 
     /// How long from `now` the launcher should leave the cores to who is being told of an end.
@@ -639,6 +649,10 @@ mod tests {
         let before = Instant::now();
         host.hold(1, std::mem::forget);
         assert_eq!(host.failed(1), [ending(1)]);
+        while !watch.has_told_of(1) {
+            std::thread::yield_now();
+        }
+        assert!(!watch.has_told_of(0) && !watch.has_told_of(3));
         let left = watch.wants_rest(before).expect("it has just been told");
         assert!(left >= ALONE && left <= before.elapsed() + ALONE, "{left:?}");
         assert_eq!(watch.wants_rest(before + left), None);

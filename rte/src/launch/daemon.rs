@@ -67,12 +67,10 @@ fn serve(node: &mut Node, link: &mut Link, signals: &mut Signals) -> Result<(), 
         set.readable(signals, Token::Signals);
         set.either(link, Token::Link(0), link.has_unsent());
         node.register(&mut set);
-        let ready = set
+        let mut ready = set
             .wait(node.deadline())
             .map_err(|error| LaunchError::new("cannot wait for events", error))?;
-        if node.rest() {
-            continue;
-        }
+        node.put_off(&mut ready);
         for token in ready {
             match token {
                 Token::Signals => drop(signals.pending()),

@@ -109,13 +109,27 @@ impl Node {
         [self.kill_at, drain].into_iter().flatten().min()
     }
 
-    /// Leaves the cores to this host's ranks while they are told of an end, whatever is ready; whether it did. What has become ready
-    /// meanwhile is to be waited for again. Not twice in a row, however many end.
-    pub fn rest(&mut self) -> bool {
-        let wanted = self.watch.as_ref().and_then(|watch| watch.wants_rest(Instant::now()));
-        let rest = wanted.filter(|_| !self.rested);
-        self.rested = rest.is_some();
-        rest.map(std::thread::sleep).is_some()
+    /// While this host's ranks are being told of an end the cores are theirs: leaves of what is ready only what they may be waiting for, and
+    /// if that is nothing sleeps for the rest of that time. The others are ready when they are waited for again. Not twice in a row,
+    /// however many end.
+    pub fn put_off(&mut self, ready: &mut Vec<Token>) {
+        let rested = std::mem::take(&mut self.rested);
+        let Some(watch) = &self.watch else { return };
+        let Some(rest) = watch.wants_rest(Instant::now()) else { return };
+        let is_asked = |token: &Token| match token {
+            Token::Pmi(index) => {
+                self.ranks.get(*index).is_some_and(|rank| !watch.has_told_of(rank.rank()))
+            }
+            Token::Exit(_) | Token::Output(..) | Token::Input(_) => false,
+            _ => true,
+        };
+        if ready.iter().any(is_asked) {
+            ready.retain(is_asked);
+        } else if !rested && !ready.is_empty() {
+            ready.clear();
+            std::thread::sleep(rest);
+            self.rested = true;
+        }
     }
 
     /// Something is ready.

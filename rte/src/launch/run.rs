@@ -187,10 +187,12 @@ impl Launcher {
                     return Ok(());
                 }
             }
-            let ready =
+            let mut ready =
                 self.wait().map_err(|error| LaunchError::new("cannot wait for events", error))?;
-            if self.rest() {
-                continue;
+            for host in &mut self.hosts {
+                if let Place::Here(node) = &mut host.place {
+                    node.put_off(&mut ready);
+                }
             }
             ready.into_iter().for_each(|token| self.ready(token));
             self.tick(Instant::now());
@@ -246,15 +248,6 @@ impl Launcher {
             }
         }
         set.wait(deadline)
-    }
-
-    /// Whether this host's ranks were left alone for a while, so that what is ready is to be asked anew.
-    fn rest(&mut self) -> bool {
-        let mut places = self.hosts.iter_mut().map(|host| &mut host.place);
-        places.any(|place| match place {
-            Place::Here(node) => node.rest(),
-            Place::There(..) | Place::Gone => false,
-        })
     }
 
     fn ready(&mut self, token: Token) {
