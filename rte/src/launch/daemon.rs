@@ -66,11 +66,11 @@ fn serve(node: &mut Node, link: &mut Link, signals: &mut Signals) -> Result<(), 
         let mut set = PollSet::default();
         set.readable(signals, Token::Signals);
         set.either(link, Token::Link(0), link.has_unsent());
-        node.register(&mut set);
-        let mut ready = set
-            .wait(node.deadline())
+        let deadline = node.deadline();
+        let mut ready = (node.register(&mut set))
+            .and_then(|()| set.wait(deadline))
             .map_err(|error| LaunchError::new("cannot wait for events", error))?;
-        node.put_off(&mut ready);
+        node.look(&mut ready);
         for token in ready {
             match token {
                 Token::Signals => drop(signals.pending()),

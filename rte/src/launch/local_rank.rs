@@ -2,14 +2,15 @@
 //! the head should know into `up`; blocks on nothing; decides nothing about the job.
 
 use super::messages::{CHUNK, Stream, Up};
-use super::pollset::{PollSet, Token};
+use super::pollset::Wanted;
 use super::spawn::{Process, Streams};
 use crate::exit::{Ended, Stage};
 use crate::liveness::FailedRank;
 use crate::pmi::server::{Request, Server};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// How often a rank's PMI socket is read in one turn: more than its buffer holds, so that all a dead
 /// rank said is read, and few enough that one that never stops talking does not hold up the rest.
@@ -67,22 +68,20 @@ impl LocalRank {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// Adds what this rank (the host's `index`th) waits for; output only if it may be read.
-    pub fn register<'a>(&'a self, index: usize, may_read: bool, set: &mut PollSet<'a>) {
-        if let Some(process) = self.process.as_ref().filter(|_| !self.ended) {
-            set.readable(process, Token::Exit(index));
-        }
-        if let Some(pmi) = &self.pmi {
-            set.either(&pmi.socket, Token::Pmi(index), pmi.server.has_output());
-        }
-        for (which, output) in self.outputs.iter().enumerate() {
-            if let Some(output) = output.as_ref().filter(|_| may_read) {
-                set.readable(output, Token::Output(index, which));
-            }
-        }
-        if let Some(input) = self.input.as_ref().filter(|_| !self.unwritten.is_empty()) {
-            set.writable(input, Token::Input(index));
-        }
+    /// What this rank waits for; output only if it may be read.
+    pub fn wanted(&self, may_read: bool) -> Wanted<'_> {
+        let process = self.process.as_ref();
+        let exit = process.map(|it| (it.as_fd(), (!self.ended).then_some(EventFlags::IN)));
+        let pmi = self.pmi.as_ref().map(|pmi| {
+            let out = if pmi.server.has_output() { EventFlags::OUT } else { EventFlags::empty() };
+            (pmi.socket.as_fd(), Some(EventFlags::IN | out))
+        });
+        let read = may_read.then_some(EventFlags::IN);
+        let [out, error] = &self.outputs;
+        let [out, error] = [out, error].map(|fd| fd.as_ref().map(|fd| (fd.as_fd(), read)));
+        let write = (!self.unwritten.is_empty()).then_some(EventFlags::OUT);
+        let input = self.input.as_ref().map(|input| (input.as_fd(), write));
+        [exit, pmi, out, error, input]
     }
 
     /// Looks whether the process has ended. Returns what the liveness page should tell, if it should.

@@ -10,7 +10,7 @@ use super::guard::Guard;
 use super::local_rank::LocalRank;
 use super::messages::{Down, LaunchSpec, OUTPUT_WINDOW, Stream, Up};
 use super::placement;
-use super::pollset::{PollSet, Token};
+use super::pollset::{PollSet, Standing, Token};
 use super::spawn::{self, Process, Start, Streams};
 use crate::board;
 use crate::job::{BOARD_VARIABLE, CORES_VARIABLE, LIVENESS_VARIABLE, SINGLE_COPY_VARIABLE};
@@ -19,6 +19,7 @@ use crate::liveness::{FailedRank, How, LivenessWriter};
 use crate::params::sources::MCA_VARIABLE;
 use crate::pmi::server::Server;
 use ironweave_btl_shm::SingleCopy;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
@@ -43,6 +44,7 @@ pub struct Node {
     /// Of the ranks that have started.
     watch: Option<Watch>,
     rested: bool,
+    standing: Option<Standing>,
     board: Option<OwnedFd>,
     guard: Option<Guard>,
     /// The cores this host's ranks share, and the ones each is bound to if any.
@@ -81,6 +83,7 @@ impl Node {
             page: None,
             watch: None,
             rested: false,
+            standing: None,
             board: None,
             guard: None,
             cores: 0,
@@ -94,10 +97,16 @@ impl Node {
     }
 
     /// Adds what this host waits for.
-    pub fn register<'a>(&'a self, set: &mut PollSet<'a>) {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn register<'a>(&'a mut self, set: &mut PollSet<'a>) -> Result<(), Errno> {
+        let Some(standing) = &mut self.standing else { return Ok(()) };
         for (index, rank) in self.ranks.iter().enumerate() {
-            rank.register(index, self.credit > 0, set);
+            standing.want(index, rank.wanted(self.credit > 0))?;
         }
+        set.readable(standing, Token::Ranks);
+        Ok(())
     }
 
     /// When [`tick`](Self::tick) wants to be called even if nothing happens.
@@ -109,10 +118,14 @@ impl Node {
         [self.kill_at, drain].into_iter().flatten().min()
     }
 
-    /// While this host's ranks are being told of an end the cores are theirs: leaves of what is ready only what they may be waiting for, and
-    /// if that is nothing sleeps for the rest of that time. The others are ready when they are waited for again. Not twice in a row,
-    /// however many end.
-    pub fn put_off(&mut self, ready: &mut Vec<Token>) {
+    /// Says what of this host's ranks is ready. While these are being told of an end the cores are theirs: leaves of what is ready only
+    /// what they may be waiting for, and if that is nothing sleeps for the rest of that time. The others are ready when they are
+    /// waited for again. Not twice in a row, however many end.
+    pub fn look(&mut self, ready: &mut Vec<Token>) {
+        if let Some(at) = ready.iter().position(|token| *token == Token::Ranks) {
+            ready.swap_remove(at);
+            ready.extend(self.standing.iter().flat_map(Standing::ready));
+        }
         let rested = std::mem::take(&mut self.rested);
         let Some(watch) = &self.watch else { return };
         let Some(rest) = watch.wants_rest(Instant::now()) else { return };
@@ -274,6 +287,8 @@ impl Node {
             }
         }
         raise_descriptor_limit(u64::from(spec.count) * 6 + 64);
+        let failed = |error| (format!("host {}: cannot wait for ranks: {error}", spec.host), 1);
+        self.standing = Some(Standing::new().map_err(failed)?);
         let page = LivenessWriter::new(spec.size)
             .map_err(|error| (format!("host {}: {error}", spec.host), 1))?;
         self.page = Some(Arc::new(Mutex::new(page)));

@@ -191,7 +191,7 @@ impl Launcher {
                 self.wait().map_err(|error| LaunchError::new("cannot wait for events", error))?;
             for host in &mut self.hosts {
                 if let Place::Here(node) = &mut host.place {
-                    node.put_off(&mut ready);
+                    node.look(&mut ready);
                 }
             }
             ready.into_iter().for_each(|token| self.ready(token));
@@ -223,7 +223,7 @@ impl Launcher {
         }
     }
 
-    fn wait(&self) -> Result<Vec<Token>, rustix::io::Errno> {
+    fn wait(&mut self) -> Result<Vec<Token>, rustix::io::Errno> {
         let mut set = PollSet::default();
         let mut deadline: Option<Instant> = None;
         let mut sooner = |at: Option<Instant>| deadline = deadline.into_iter().chain(at).min();
@@ -234,11 +234,11 @@ impl Launcher {
             set.readable(&stdin, Token::Stdin);
         }
         self.output.register(&mut set);
-        for (index, host) in self.hosts.iter().enumerate() {
-            match &host.place {
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            match &mut host.place {
                 Place::Here(node) => {
-                    node.register(&mut set);
                     sooner(node.deadline());
+                    node.register(&mut set)?;
                 }
                 Place::There(link, pulse) => {
                     set.either(link, Token::Link(index), link.has_unsent());
