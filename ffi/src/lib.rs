@@ -6,6 +6,7 @@
 //! It never links to any of these libraries.
 //! (Blueprint, "The house": unsafe lives in `ffi/`.)
 
+pub mod cancel;
 pub mod descriptors;
 pub mod fd;
 pub mod hwloc;

@@ -612,6 +612,15 @@ impl Engine {
         }
     }
 
+    /// The calling thread is the only one of its program until it calls [`Engine::finalize`] (`MPI_THREAD_SINGLE`), so that nobody can cancel
+    /// it: its system calls inside C libraries need not see to that (`ironweave_ffi::cancel`).
+    pub fn is_alone(&self) {
+        let foreign = |rail: &Rail| matches!(rail, Rail::Net(net) if net.is_foreign());
+        if self.core.pml.rails().iter().any(foreign) {
+            ironweave_ffi::cancel::forbid();
+        }
+    }
+
     /// Whether [`Engine::finalize`] was called.
     pub fn is_finalized(&self) -> bool {
         self.finalized
@@ -628,6 +637,7 @@ impl Engine {
         self.core.pml.depart();
         self.wait(|engine| (engine.pml.unflushed() == 0).then_some(Ok(())))?;
         self.detect.leave();
+        ironweave_ffi::cancel::allow();
         Ok(self.job.finalize()?)
     }
 

@@ -36,6 +36,13 @@ pub enum Net {
     Uct(Uct),
 }
 
+impl Net {
+    /// Whether it waits in system calls of a C library.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Net::Ofi(_) | Net::Uct(_))
+    }
+}
+
 /// The contract, carried out by whichever variant it is.
 macro_rules! one_of {
     ($name:ident: $($variant:ident)*) => {

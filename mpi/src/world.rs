@@ -34,7 +34,12 @@ impl World<Single> {
     /// [`Error::Rte`](crate::Error) when the launcher or a parameter is at fault, [`Error::Transport`](crate::Error)
     /// when a selected transport cannot be opened.
     pub fn init() -> Result<World<Single>> {
-        World::start()
+        let world: World<Single> = World::start()?;
+        world.comm.handle().with(|engine| {
+            engine.is_alone();
+            Ok(())
+        })?;
+        Ok(world)
     }
 }
 

@@ -24,7 +24,7 @@ const GONE: u8 = 2;
 pub(crate) fn join(level: c_int) -> Result<()> {
     match process::phase() {
         Phase::Before => {
-            process::start(level == MPI_THREAD_MULTIPLE)?;
+            process::start(level)?;
             LEVEL.store(level, Ordering::Relaxed);
             // A process starts once.
             let _ = MAIN.set(std::thread::current().id());

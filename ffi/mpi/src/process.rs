@@ -378,12 +378,15 @@ fn collect_shared(
 ///
 /// # Errors
 /// `MPI_ERR_OTHER` when it was called before, or the job cannot be joined.
-pub fn start(multiple: bool) -> Result<()> {
+pub fn start(level: c_int) -> Result<()> {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::SeqCst) {
         return Err(fail(abi::MPI_ERR_OTHER, "the library was initialized before"));
     }
     let engine = Engine::start()?;
+    if level == abi::MPI_THREAD_SINGLE {
+        engine.is_alone();
+    }
     let inside = Inside {
         engine,
         requests: request::Requests::default(),
@@ -398,7 +401,7 @@ pub fn start(multiple: bool) -> Result<()> {
     }
     // SAFETY: nobody is inside before the phase says so, and this is reached once.
     unsafe { *PROCESS.inside.get() = Some(inside) };
-    let phase = if multiple { Phase::Multiple } else { Phase::Single };
+    let phase = if level == abi::MPI_THREAD_MULTIPLE { Phase::Multiple } else { Phase::Single };
     PROCESS.set_phase(phase);
     Ok(())
 }

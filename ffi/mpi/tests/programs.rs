@@ -301,6 +301,30 @@ fn fortran_and_removed_names() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// Over a C library's transport the only thread of a program is not cancelled between `MPI_Init` and `MPI_Finalize`; one that is not the only one,
+/// or waits in no C library, may be whenever it makes no call.
+#[test]
+fn who_has_other_threads_may_be_cancelled() {
+    let program = compile("cancel", &["-lpthread"]);
+    let check = |btl: &str, told: &[&str], inside: &str| {
+        let output = ours_with(&program, told, 2, &[("IRONWEAVE_BTL", btl)]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let wanted = format!("cancelled: before yes, inside {inside}, after yes\n").repeat(2);
+        assert_eq!(said, wanted, "{btl} {told:?}");
+    };
+    check("tcp,self", &[], "yes");
+    match ironweave_ffi::ofi::Ofi::open() {
+        Ok(_) => {
+            check("ofi,self", &[], "no");
+            check("ofi,self", &["funneled"], "yes");
+            check("ofi,self", &["multiple"], "yes");
+        }
+        Err(why) => println!("SKIP abi/ofi/who_has_other_threads_may_be_cancelled: {why}"),
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// `MPI_Abort` ends every rank, with the code it was given.
 #[test]
 fn abort_ends_the_job() {
