@@ -75,6 +75,39 @@ fn many_are_told_of_in_few_words() {
     stream.end("few words");
 }
 
+/// What is answered needs no word of its own, and windows of 32 or 64 messages are answered.
+#[test]
+fn of_short_ones_it_tells_by_itself_when_more_than_a_window_came() {
+    let mut world = World::new(2, &[wide()]);
+    let data = Memory::of(pattern(8, 1));
+    let send = |world: &mut World, times: usize| {
+        for _ in 0..times {
+            assert!(matches!(world.send(0, 1, Mode::Standard, &data, 1), Started::Done));
+        }
+        for _ in 0..times {
+            world.engines[1].progress();
+        }
+        world.fabric.waiting(Peer(1), Peer(0))
+    };
+    assert_eq!(send(&mut world, 64), 0, "the answer would tell");
+    assert_eq!(send(&mut world, 1), 1, "nobody answers");
+    assert_eq!(send(&mut world, 64), 1);
+    // The answer tells.
+    assert!(matches!(world.send(1, 0, Mode::Standard, &data, 1), Started::Done));
+    assert_eq!(send(&mut world, 64), 2, "the word and the answer");
+    for _ in 0..3 {
+        world.engines[0].progress();
+        world.engines[1].progress();
+    }
+    assert_eq!(send(&mut world, 1), 1);
+    for _ in 0..64 + 1 + 64 + 64 + 1 {
+        let request = world.recv(1, &Memory::zeroed(8), Source::Rank(0), TagMatch::Any);
+        assert_eq!(world.finish(1, request).result, Ok(()));
+    }
+    let request = world.recv(0, &Memory::zeroed(8), Source::Rank(1), TagMatch::Any);
+    assert_eq!(world.finish(0, request).result, Ok(()));
+}
+
 #[test]
 fn of_the_last_ones_it_tells_when_it_is_asked() {
     let mut stream = Stream::begin(2, &[wide()]);

@@ -44,8 +44,9 @@ const COPY_MAX: usize = 128 << 10;
 const ASK_BYTES: usize = 256 << 10;
 /// Frames that may arrive before an earlier one.
 const AHEAD_MAX: usize = 1 << 16;
-/// After so many frames, or bytes, the other side is told.
-const TELL_FRAMES: u32 = 32;
+/// After more frames than these, or so many bytes, the other side is told. Whoever receives a window of messages of the usual 32 or 64 answers the
+/// last one, and that answer tells, too.
+const TELL_FRAMES: u32 = 64;
 const TELL_BYTES: usize = 320 << 10;
 /// Fewer than these, and it need not be told with the next message either, which is four bytes shorter without.
 const BRIEF_FRAMES: u32 = 8;
@@ -315,7 +316,7 @@ impl Journal {
     fn owe(&mut self, bytes: usize, soon: bool) {
         self.owed.0 += 1;
         self.owed.1 += bytes;
-        self.tell |= soon || self.owed.0 >= TELL_FRAMES || self.owed.1 >= TELL_BYTES;
+        self.tell |= soon || self.owed.0 > TELL_FRAMES || self.owed.1 >= TELL_BYTES;
     }
 
     /// A message began to land in a receive.
