@@ -614,7 +614,7 @@ impl Engine {
 
     /// The calling thread is the only one of its program until it calls [`Engine::finalize`] (`MPI_THREAD_SINGLE`), so that nobody can cancel
     /// it: its system calls inside C libraries need not see to that (`ironweave_ffi::cancel`).
-    pub fn is_alone(&self) {
+    pub fn assume_single_thread(&self) {
         let foreign = |rail: &Rail| matches!(rail, Rail::Net(net) if net.is_foreign());
         if self.core.pml.rails().iter().any(foreign) {
             ironweave_ffi::cancel::forbid();

@@ -36,7 +36,7 @@ impl World<Single> {
     pub fn init() -> Result<World<Single>> {
         let world: World<Single> = World::start()?;
         world.comm.handle().with(|engine| {
-            engine.is_alone();
+            engine.assume_single_thread();
             Ok(())
         })?;
         Ok(world)

@@ -385,7 +385,7 @@ pub fn start(level: c_int) -> Result<()> {
     }
     let engine = Engine::start()?;
     if level == abi::MPI_THREAD_SINGLE {
-        engine.is_alone();
+        engine.assume_single_thread();
     }
     let inside = Inside {
         engine,
