@@ -28,6 +28,7 @@ pub struct Client {
     kvs: String,
     key_limit: usize,
     value_limit: usize,
+    finalized: bool,
 }
 
 /// What a process manager started by connection tells before anything else.
@@ -62,6 +63,7 @@ impl Client {
             kvs: String::new(),
             key_limit: 32,
             value_limit: 64,
+            finalized: false,
         };
         client.greet()?;
         Ok(client)
@@ -81,6 +83,7 @@ impl Client {
             kvs: String::new(),
             key_limit: 32,
             value_limit: 64,
+            finalized: false,
         };
         client.send(&format!("cmd=initack pmiid={id}\n"))?;
         client.receive("initack", |reply| check(reply, "initack"))?;
@@ -163,11 +166,15 @@ impl Client {
         format!("cmd=put kvsname={} key={key} value={value}\n", self.kvs)
     }
 
-    /// The value under `key`; `None` when nobody put one.
+    /// The value under `key`; `None` when nobody put one, and after [`finalize`](Self::finalize): Hydra (5.0.2) ends, and its job with it, when it has
+    /// an answer for a process that is gone. Its signal that the others end, as all do then, had the detector ask.
     ///
     /// # Errors
     /// The process manager is gone or breaks the protocol.
     pub fn get(&mut self, key: &str) -> Result<Option<String>> {
+        if self.finalized {
+            return Ok(None);
+        }
         let line = format!("cmd=get kvsname={} key={key}\n", self.kvs);
         self.ask(&line, "get_result", |reply| {
             if reply.number::<i32>("rc").unwrap_or(0) != 0 {
@@ -192,6 +199,7 @@ impl Client {
     /// # Errors
     /// The process manager is gone or silent.
     pub fn finalize(&mut self) -> Result<()> {
+        self.finalized = true;
         self.send("cmd=finalize\n")?;
         let deadline = Instant::now() + FINALIZE_PATIENCE;
         self.receive_until("finalize_ack", Some(deadline), |reply| check(reply, "finalize"))
@@ -373,6 +381,19 @@ mod tests {
         manager.join().unwrap();
         assert!(matches!(client.barrier(), Err(RteError::LauncherGone)));
         assert!(matches!(client.finalize(), Err(RteError::LauncherGone)));
+    }
+
+    #[test]
+    fn who_has_finalized_asks_nothing() {
+        let mut answers = greeting("kvs");
+        answers.push("cmd=get_result rc=0 value=2,3\n".into());
+        answers.push("cmd=finalize_ack rc=0\n".into());
+        let (fd, manager) = manager(answers);
+        let mut client = Client::over(fd).unwrap();
+        assert_eq!(client.get("PMI_dead_processes").unwrap().as_deref(), Some("2,3"));
+        client.finalize().unwrap();
+        assert_eq!(client.get("PMI_dead_processes").unwrap(), None);
+        assert_eq!(manager.join().unwrap().len(), 5);
     }
 
     #[test]
