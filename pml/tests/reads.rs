@@ -236,3 +236,62 @@ fn the_dead_are_left_to_progress() {
     assert_eq!(world.finish(0, send).result, Err(PmlError::ProcFailed { rank: 1 }));
     assert_eq!(world.fabric.registered(), 0);
 }
+
+/// A world of rails with room for two frames, and messages to 1, more than that: what of them waits is as far as it gets.
+fn crowd(rails: usize) -> (World, Vec<Started>) {
+    let narrow = Profile { room: 2, ..Profile::get() };
+    let mut world = World::new(2, &vec![narrow; rails]);
+    let sends: Vec<_> = (0..MESSAGES)
+        .map(|seed| world.send(0, 1, Mode::Standard, &Memory::of(pattern(LEN, seed)), 7))
+        .collect();
+    for _ in 0..100 {
+        world.engines[0].progress();
+    }
+    assert!(under_way(&world)[0] >= 2, "there is no room");
+    (world, sends)
+}
+
+const MESSAGES: u64 = 6;
+
+/// All of them arrive, and no memory stays open.
+fn drain(world: &mut World, sends: Vec<Started>) {
+    for seed in 0..MESSAGES {
+        let into = Memory::zeroed(LEN);
+        let receive = world.recv(1, &into, Source::Rank(0), TagMatch::Tag(7));
+        is_well(&world.finish(1, receive), LEN);
+        assert!(into.bytes() == pattern(LEN, seed), "message {seed}");
+    }
+    for send in sends {
+        assert_eq!(world.finish_send(0, send), Ok(()));
+    }
+    assert_eq!(world.fabric.registered(), 0);
+}
+
+#[test]
+fn memory_of_an_offer_that_finds_no_room_is_registered_once() {
+    let (mut world, sends) = crowd(1);
+    assert_eq!(world.fabric.registered(), 3, "two are offered, one is about to be");
+    assert_eq!(world.fabric.registrations(), 3);
+    drain(&mut world, sends);
+    assert_eq!(world.fabric.registrations(), MESSAGES);
+}
+
+#[test]
+fn an_offer_that_found_no_room_goes_over_another_rail() {
+    let (mut world, sends) = crowd(2);
+    let before = world.fabric.registrations();
+    world.fabric.cut(0, Peer(0), Peer(1));
+    drain(&mut world, sends);
+    assert!(world.fabric.registrations() > before, "a key is of one rail");
+}
+
+#[test]
+fn an_offer_that_found_no_room_ends_with_its_receiver() {
+    let (mut world, sends) = crowd(1);
+    world.fabric.kill(Peer(1));
+    world.engines[0].proc_failed(Peer(1));
+    for send in sends {
+        assert_eq!(world.finish_send(0, send), Err(PmlError::ProcFailed { rank: 1 }));
+    }
+    assert_eq!(world.fabric.registered(), 0);
+}

@@ -11,7 +11,9 @@ use super::unexpected::Held;
 use super::wire::{self, Announce, Asked, Fin, Frag, Grant, Match, WireStatus, kinds};
 use super::{Mode, Ob1, PmlError, RailId};
 use ironweave_btl::copy::pack;
-use ironweave_btl::{Btl, Descriptor, Header, Peer, Read, Refused, RmaDescriptor, RmaKind, Token};
+use ironweave_btl::{
+    Btl, Descriptor, Header, Peer, Read, Refused, RemoteKey, RmaDescriptor, RmaKind, Token,
+};
 use zerocopy::IntoBytes;
 
 /// Longest frame of a message that is packed, when more than one are needed, in bytes: the receiver unpacks one while the sender
@@ -235,7 +237,7 @@ impl<B: Btl> Ob1<B> {
         // What could go without asking may be better read, what could be read better sent.
         let doubtful = engine.config.rdma && caps.get && length >= caps.read_from;
         let unasked = length <= limit && send.mode != Mode::Synchronous && !announce;
-        let read = !doubtful || btl.is_read(peer, length, unasked);
+        let read = !doubtful || send.source.is_some() || btl.is_read(peer, length, unasked);
         let eager = unasked && !(doubtful && read);
         let mut small = Match::new(kinds::MATCH, send.envelope);
         if eager
@@ -310,13 +312,17 @@ impl<B: Btl> Ob1<B> {
             let attempt = continue_stream(btl, send, first as u64, stream, lane, chunk);
             return engine.launched(key.slot, attempt);
         }
+        // Registered already, when the rail had no room for the offer.
+        if let Some(source) = send.source.take_if(|(rail, _)| *rail != lane) {
+            engine.deregister.push(source);
+        }
         if engine.config.rdma
             && caps.get
             && read
             && length > 0
-            && let Some(region) = send.payload.whole()
-            && let Ok(remote) = btl.register_source(peer, &region)
+            && let Some(remote) = registered(btl, send)
         {
+            send.source = Some((lane, remote));
             let mut base = Announce::new(kinds::RGET, send.envelope, send.length, key.to_wire());
             base.matching.flags |= if send.lossy { wire::CONFIRM } else { 0 };
             let header = number(base.as_bytes(), state);
@@ -327,17 +333,13 @@ impl<B: Btl> Ob1<B> {
                         state.journal().keep(base.as_bytes(), matter);
                     }
                     send.offered = true;
-                    send.source = Some((lane, remote));
                     send.state = SendState::Announced;
                     if send.cancel == Cancel::Asked {
                         engine.withdraw(key);
                     }
                     Attempt::Done
                 }
-                Err(refused) => {
-                    btl.retire(&remote); // nobody was told
-                    engine.refused(key.slot, refused)
-                }
+                Err(refused) => engine.refused(key.slot, refused),
             };
         }
         let first = match length {
@@ -640,6 +642,15 @@ const fn waiting(refused: Refused) -> Attempt {
         Refused::NoRoom => Attempt::Full,
         _ => Attempt::Wait,
     }
+}
+
+/// The key of a message's memory on `btl`, which has nothing of it but what an attempt before this has registered.
+fn registered<B: Btl>(btl: &mut B, send: &Send) -> Option<RemoteKey> {
+    if let Some((_, key)) = send.source {
+        return Some(key);
+    }
+    let region = send.payload.whole()?;
+    btl.register_source(send.peer, &region).ok()
 }
 
 fn waiting_or_over(refused: Refused) -> Result<(), Result<Attempt, PmlError>> {

@@ -195,7 +195,7 @@ impl Engine {
         send.ranges.clear();
         send.writes.clear();
         if let Some(source) = send.source.take() {
-            let well = send.error.is_none();
+            let well = send.error.is_none() && send.offered;
             if well { &mut self.retire } else { &mut self.deregister }.push(source);
         }
         if send.held > 0 {

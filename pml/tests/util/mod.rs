@@ -183,6 +183,11 @@ impl Fabric {
         self.0.borrow().memory.len()
     }
 
+    /// Registrations so far, closed ones too.
+    pub fn registrations(&self) -> u64 {
+        self.0.borrow().next_key
+    }
+
     /// As `registered`, of one process.
     pub fn registered_by(&self, peer: Peer) -> usize {
         self.0.borrow().memory.values().filter(|(owner, _)| *owner == peer).count()
