@@ -2,7 +2,9 @@
 //!
 //! The list is state, not a queue: what a neighbour has been told is a position in it. So nothing is lost when sending
 //! has to wait, and a neighbour that takes a dead one's place is told everything. Notices that follow each other
-//! closely are put together (at most one a neighbour every `gap`), which bounds what a cascade costs.
+//! closely are put together (at most one a neighbour every `gap`), which bounds what a cascade costs. What stands on a page that
+//! others read as well they are told later (`spare`): while everybody learns of it there, messages that say the same take cores
+//! from who has not learned yet.
 
 use crate::circulant::{is_neighbour, neighbours};
 use crate::plane::{Nanos, Outbox};
@@ -22,6 +24,9 @@ pub(crate) struct Notices {
     /// When the next notice may go out; what has to go out waits until then.
     quiet_until: Nanos,
     waiting: bool,
+    /// Until then those who read the same page are not told; and whether one of them is still to be told.
+    spared_until: Nanos,
+    spared: bool,
     /// From whom the latest news came, for the order of sending.
     source: Option<u32>,
 }
@@ -30,6 +35,7 @@ pub(crate) struct Notices {
 impl std::hash::Hash for Notices {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (self.me, self.size, &self.dead, self.quiet_until, self.waiting, self.source).hash(state);
+        (self.spared_until, self.spared).hash(state);
         for (target, known) in &self.told {
             let news: RankSet = self.order[*known as usize..].iter().copied().collect();
             (target, news).hash(state);
@@ -47,6 +53,8 @@ impl Notices {
             told: Vec::new(),
             quiet_until: 0,
             waiting: false,
+            spared_until: 0,
+            spared: false,
             source: None,
         }
     }
@@ -81,15 +89,23 @@ impl Notices {
         }
         self.source = source;
         self.waiting = true;
+        self.spared_until = 0;
         new
     }
 
-    /// Tells the neighbours what they have not been told, if it is time.
-    pub fn spread(&mut self, now: Nanos, gap: Nanos, out: &mut Outbox) {
-        if !self.waiting || now < self.quiet_until {
+    /// What was learned last stands on a page: those who read the same are told no earlier than this.
+    pub fn spare(&mut self, until: Nanos) {
+        self.spared_until = until;
+    }
+
+    /// Tells the neighbours what they have not been told, if it is time. `readers` read the same page as this process.
+    pub fn spread(&mut self, now: Nanos, gap: Nanos, readers: &RankSet, out: &mut Outbox) {
+        let spares = now < self.spared_until;
+        let any = self.waiting || self.spared && !spares;
+        if !any || now < self.quiet_until {
             return;
         }
-        self.waiting = false;
+        (self.waiting, self.spared) = (false, false);
         self.quiet_until = now.saturating_add(gap);
         let all = self.order.len();
         let mut message: Option<(u32, Message)> = None;
@@ -109,6 +125,10 @@ impl Notices {
             if *known as usize == all {
                 continue;
             }
+            if spares && readers.contains(*target) {
+                self.spared = true;
+                continue;
+            }
             if message.as_ref().is_none_or(|(from, _)| from != known) {
                 let news = self.order[*known as usize..].iter().copied().collect();
                 message = Some((*known, Message::Failed(news)));
@@ -123,7 +143,11 @@ impl Notices {
 
     /// When [`spread`](Self::spread) has something to do.
     pub fn deadline(&self) -> Option<Nanos> {
-        self.waiting.then_some(self.quiet_until)
+        match (self.waiting, self.spared) {
+            (true, _) => Some(self.quiet_until),
+            (false, true) => Some(self.quiet_until.max(self.spared_until)),
+            (false, false) => None,
+        }
     }
 
     /// Gives back memory that is not in use.

@@ -30,6 +30,9 @@ pub struct PlaneConfig {
     pub fan: u32,
     /// Least time between two failure notices to the same neighbour, in nanoseconds.
     pub notice_gap: Nanos,
+    /// How long those who read the same page have to learn of a failure there, before they are told, in nanoseconds: see
+    /// [`Plane::failed_by_page`].
+    pub page_first: Nanos,
     /// How long the revocation of a freed communicator is passed on to neighbours that replace dead ones, in
     /// nanoseconds: more than a failure takes to be known everywhere.
     pub retain: Nanos,
@@ -45,6 +48,7 @@ impl Default for PlaneConfig {
         PlaneConfig {
             fan: 4,
             notice_gap: 20_000,
+            page_first: 1_000_000,
             retain: 60_000_000_000,
             early_bytes: 1 << 20,
             fail_stop: false,
@@ -345,7 +349,18 @@ impl Plane {
         }
         self.out.now = now;
         debug_assert!(processes.iter().all(|process| *process < self.size && *process != self.me));
-        self.learn(processes, None);
+        self.learn(processes, None, false);
+    }
+
+    /// As [`failed`](Self::failed), where the launcher has written it on a page that all processes of a host read. Those of them that share the board with
+    /// this one ([`share_board`](Self::share_board)) are told [`PlaneConfig::page_first`] later, everybody else at once.
+    pub fn failed_by_page(&mut self, process: u32, now: Nanos) {
+        if self.fenced {
+            return;
+        }
+        self.out.now = now;
+        debug_assert!(process < self.size && process != self.me);
+        self.learn(&[process], None, true);
     }
 
     /// Answers [`Effect::Failed`]: they have failed, as `source` says. As [`failed_all`](Self::failed_all).
@@ -354,7 +369,7 @@ impl Plane {
             return;
         }
         self.out.now = now;
-        self.learn(processes.as_slice(), Some(source));
+        self.learn(processes.as_slice(), Some(source), false);
     }
 
     /// Promises that messages between `process` and this one outlive their sender, both ways, from now on: what
@@ -423,7 +438,7 @@ impl Plane {
             let others = contribution.acknowledged.iter();
             let others: Vec<u32> =
                 others.filter(|process| *process < size && *process != me).collect();
-            self.learn(&others, None);
+            self.learn(&others, None, false);
         }
         let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         self.comms[at].agree(seq, &contribution, rules, &mut self.out);
@@ -487,7 +502,7 @@ impl Plane {
         if self.fenced {
             return;
         }
-        self.notices.spread(now, self.config.notice_gap, &mut self.out);
+        self.notices.spread(now, self.config.notice_gap, &self.sharing, &mut self.out);
         let retain = self.config.retain;
         let over = |closed: Nanos| closed.saturating_add(retain) <= now;
         if self.retained.front().is_none_or(|closed| !over(*closed)) {
@@ -567,8 +582,8 @@ impl Plane {
         self.comms.binary_search_by_key(&key, |comm| comm.key)
     }
 
-    /// Failures become known, from `source` or here.
-    fn learn(&mut self, processes: &[u32], source: Option<u32>) {
+    /// Failures become known, from `source` or here, or `by_page`.
+    fn learn(&mut self, processes: &[u32], source: Option<u32>, by_page: bool) {
         if processes.is_empty() {
             return;
         }
@@ -579,8 +594,11 @@ impl Plane {
         for process in &new {
             self.pieces.remove(process);
         }
-        // Before anything of a new view: then the notice is there first.
-        self.notices.spread(self.out.now, self.config.notice_gap, &mut self.out);
+        if by_page {
+            self.notices.spare(self.out.now.saturating_add(self.config.page_first));
+        }
+        // Before anything of a new view: then the notice is there first. As is the page for those who read it.
+        self.notices.spread(self.out.now, self.config.notice_gap, &self.sharing, &mut self.out);
         let rules = Rules { fan: self.config.fan, outlived: &self.outlived };
         for comm in &mut self.comms {
             comm.failed(&new, rules, &mut self.out);

@@ -4,7 +4,8 @@
 //! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
 //! half of the best pace are counted, and the worst of the others is told. So are kills during which others had the cores for 0.1 ms: the host of a virtual
 //! machine, or a thread that works for somebody else (`kill_latency/others.rs`). Each kill that took more than a millisecond is told with who that was.
-//! `kill_latency busy` has two of the victims compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
+//! `kill_latency all` has every rank wait in a blocked receive, not only those two, and the slowest counts. `kill_latency busy` (or `all busy`) has two of the victims
+//! compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
 //! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
 use ironweave::{ElementMut, Error as MpiError, World};
@@ -68,9 +69,23 @@ fn receive_all<T: ElementMut + Default + Copy, const N: usize>(
 /// When this process knows that `victim`, which sends nothing, is dead.
 fn learned(world: &World, victim: u32) -> Result<u64, Box<dyn Error>> {
     match world.comm().recv(&mut [0_u8], victim, 2) {
-        Err(MpiError::ProcFailed { .. }) => Ok(now()),
+        Err(MpiError::ProcFailed { .. }) => {
+            let at = now();
+            let _ = getppid(); // what a tracer sees of it
+            Ok(at)
+        }
         other => Err(format!("a receive that nobody sends to: {other:?}").into()),
     }
+}
+
+/// Learns of the end of each of `victims`, which are killed one after the other, and tells rank 0 when that was, and the pace then if that is asked for: others
+/// may not know yet.
+fn learn_all(world: &World, victims: impl Iterator<Item = u32>, measures: bool) -> Outcome {
+    for victim in victims {
+        let at = learned(world, victim)?;
+        world.comm().send(&[at, if measures { pace() } else { 0 }], 0, 1)?;
+    }
+    Ok(())
 }
 
 /// When the system says that a process has ended, and the machine's pace as soon as that is `known` to the ranks, in whose way it would be before, from a
@@ -110,8 +125,11 @@ fn part(me: u32) -> Outcome {
 }
 
 fn main() -> Outcome {
-    let how = std::env::args().nth(1).unwrap_or_default();
-    let (busy, apart) = (how == "busy", how == "apart");
+    let how: Vec<String> = std::env::args().skip(1).collect();
+    let [busy, apart, all] = ["busy", "apart", "all"].map(|word| how.iter().any(|is| is == word));
+    if apart && all {
+        return Err("apart, only rank 0 waits".into());
+    }
     if apart {
         // Before there are threads, which have the same cores then.
         let rank = std::env::var("PMI_RANK")?.parse()?;
@@ -125,7 +143,7 @@ fn main() -> Outcome {
     let cores = std::thread::available_parallelism()?.get() as u32;
     match me {
         0 => {
-            kill_all(&world, apart)?;
+            kill_all(&world, Waiting { apart, all, busy })?;
             Ok(world.finalize()?)
         }
         1 if apart => {
@@ -137,10 +155,7 @@ fn main() -> Outcome {
             Ok(world.finalize()?)
         }
         1 => {
-            for victim in (2 + cores..size).rev() {
-                let at = learned(&world, victim)?;
-                world.comm().send(&[at, pace()], 0, 1)?;
-            }
+            learn_all(&world, (2 + cores..size).rev(), !all)?;
             Ok(world.finalize()?)
         }
         _ => {
@@ -150,6 +165,15 @@ fn main() -> Outcome {
                     std::hint::spin_loop(); // until the job is over
                 }
             }
+            if all {
+                learn_all(
+                    &world,
+                    (2 + cores..size).rev().take_while(|&victim| victim > me),
+                    false,
+                )?;
+                // Nobody sends that: until it is killed itself.
+                receive::<u8>(&world, 0)?;
+            }
             loop {
                 std::thread::sleep(Duration::from_secs(1));
             }
@@ -157,7 +181,15 @@ fn main() -> Outcome {
     }
 }
 
-fn kill_all(world: &World, apart: bool) -> Outcome {
+/// Who waits for the news.
+#[derive(Clone, Copy)]
+struct Waiting {
+    apart: bool,
+    all: bool,
+    busy: bool,
+}
+
+fn kill_all(world: &World, Waiting { apart, all, busy }: Waiting) -> Outcome {
     let size = world.size();
     let cores = std::thread::available_parallelism()?.get() as u32;
     let pids: Result<Vec<i32>, _> = (2..size).map(|rank| receive::<i32>(world, rank)).collect();
@@ -166,30 +198,38 @@ fn kill_all(world: &World, apart: bool) -> Outcome {
     std::thread::sleep(Duration::from_millis(200));
     let (mut kills, mut ends) = (Vec::new(), Vec::new());
     for victim in (2 + cores..size).rev() {
-        let others = Others::new()?;
-        if let Some(why) = others.unknown().filter(|_| kills.is_empty()) {
+        let strangers = Others::new()?;
+        if let Some(why) = strangers.unknown().filter(|_| kills.is_empty()) {
             println!("what the host takes is not known: {why}");
         }
         let (known, knows) = std::sync::mpsc::channel();
         let end = ended(pid(victim)?, apart, knows)?;
         std::thread::sleep(Duration::from_millis(1)); // it waits by then
         let pace_before = pace();
-        let before = others.until_now()?;
+        let before = strangers.until_now()?;
         let start = now();
         kill_process(pid(victim)?, Signal::KILL)?;
         let here = learned(world, victim)?;
-        let pace_here = pace();
-        let [there, pace_there] =
-            if apart { [here, pace_here] } else { receive_all::<u64, 2>(world, 1)? };
+        let pace_here = if all { 0 } else { pace() };
+        let (mut last, mut pace_there, mut there) = (1, pace_here, here);
+        let first = if busy { 2 + cores } else { 2 };
+        let others = if all { first..victim } else { 0..0 };
+        for rank in (1..if apart { 1 } else { 2 }).chain(others) {
+            let [at, pace] = receive_all::<u64, 2>(world, rank)?;
+            pace_there = pace_there.max(pace);
+            if at > there || rank == 1 {
+                (last, there) = (rank, at);
+            }
+        }
         known.send(())?;
         let [ended, pace_after] = end.join().map_err(|_| "the thread that watched panicked")?;
-        let taken = others.between(&before, &others.until_now()?, TOLD);
+        let taken = strangers.between(&before, &strangers.until_now()?, TOLD);
         let after = |at: u64| at.saturating_sub(start);
         let took = after(here.max(there));
         if took > SLOW {
             let [ended, here, there] = [ended, here, there].map(|at| after(at) as f64 / 1e6);
             println!(
-                "slow: rank {victim} ended after {ended:.2} ms, 0 knew it after {here:.2} ms, 1 after {there:.2} ms"
+                "slow: rank {victim} ended after {ended:.2} ms, 0 knew it after {here:.2} ms, {last} after {there:.2} ms"
             );
             for (who, time) in &taken {
                 println!("  meanwhile {:.2} ms for {who}", *time as f64 / 1e6);

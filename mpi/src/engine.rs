@@ -69,6 +69,9 @@ pub struct Engine {
     pub spin: u32,
     /// This process's share of its host's cores, one at least.
     pub cores: u32,
+    /// The cores that the processes of this host share, and how many of those live.
+    shared_cores: usize,
+    living: usize,
     finalized: bool,
     /// Some process has finalized and left.
     departed: bool,
@@ -108,6 +111,8 @@ impl Engine {
             news: 0,
             spin,
             cores: open::cores(&job),
+            shared_cores: job.cores(),
+            living: job.local_ranks().count(),
             finalized: false,
             departed: false,
             watchdog: open::watchdog(),
@@ -268,7 +273,7 @@ impl Engine {
                 tracing::info!(process, "process failed, others say");
                 self.suspected.retain(|(suspect, ..)| suspect.0 != process);
                 self.detect.failed(process, true);
-                self.spread();
+                self.spread(process);
             }
         }
     }
@@ -386,20 +391,24 @@ impl Engine {
                 self.detect.failed(process, self.job.liveness().is_kept());
             }
             let now = self.now();
-            self.core.proc_failed(process, now);
-            self.spread();
+            if told == Told::Launcher {
+                self.core.proc_failed_by_page(process, now);
+            } else {
+                self.core.proc_failed(process, now);
+            }
+            self.spread(process);
         }
     }
 
     /// Where failures have left a core for each process of this host, they wait as in a job of so few from then on: offering their cores
     /// to nobody made exchanges five times as slow. Who is bound to fewer cores than there are processes left still shares them.
-    fn spread(&mut self) {
-        if self.spin >= open::COURTEOUS {
+    fn spread(&mut self, failed: u32) {
+        if self.spin >= open::COURTEOUS || !self.job.is_local(failed) {
             return;
         }
-        let lives = |rank: &u32| !self.failures.contains(*rank);
-        let living = self.job.local_ranks().filter(lives).count();
-        if living <= self.job.cores() && living <= placement::own_cores() {
+        self.living -= 1;
+        let living = self.living;
+        if living <= self.shared_cores && living <= placement::own_cores() {
             tracing::debug!(living, "a core for each from now on");
             self.spin = open::COURTEOUS;
             self.looks = LOOKS;

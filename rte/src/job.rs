@@ -163,6 +163,11 @@ impl Job {
         (0..self.place.size).filter(move |rank| self.hosts[*rank as usize] == here)
     }
 
+    /// Whether a rank is on this process's host.
+    pub fn is_local(&self, rank: u32) -> bool {
+        self.hosts.get(rank as usize) == self.hosts.get(self.place.rank as usize)
+    }
+
     /// The cores that this host's ranks share: with fewer cores than ranks, a waiting rank must not keep its core to
     /// itself. A rank may be bound to one of them; under a foreign launcher it is what this process may use.
     pub fn cores(&self) -> usize {

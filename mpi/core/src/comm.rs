@@ -377,14 +377,13 @@ impl<B: ironweave_btl::Btl> crate::Core<B> {
         let there = self.comms.get(comm).or_else(|_| self.comms.get(self.world));
         match there {
             Ok(there) => {
-                let name = if there.name.is_empty() {
-                    format!("{}.{}", there.identity.cid, there.identity.epoch)
-                } else {
-                    format!("\"{}\"", there.name)
+                let name = || match there.name.as_str() {
+                    "" => format!("{}.{}", there.identity.cid, there.identity.epoch),
+                    name => format!("\"{name}\""),
                 };
-                there.errhandler.raise(there.rank, &name, function, error)
+                there.errhandler.raise(there.rank, name, function, error)
             }
-            Err(_) => ErrorHandler::Fatal.raise(self.me.0, "(none)", function, error),
+            Err(_) => ErrorHandler::Fatal.raise(self.me.0, || "(none)".to_owned(), function, error),
         }
     }
 

@@ -24,7 +24,7 @@ impl<B: Btl> Core<B> {
                     let Some(comm) = self.named(key) else { continue };
                     match scope {
                         Scope::All => self.revoked(comm),
-                        Scope::Collectives => self.interrupt(comm, CoreError::Interrupted, now),
+                        Scope::Collectives => self.interrupt(comm, CoreError::Interrupted),
                     }
                 }
                 Effect::Decided(decided) => self.decided(decided),

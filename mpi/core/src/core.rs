@@ -423,7 +423,7 @@ impl<B: Btl> Core<B> {
             self.plane.add_comm(purpose.key(key), members.clone(), now);
         }
         self.restless = true; // notices that came before may wait in the plane
-        self.inherit_failures(handle, now);
+        self.inherit_failures(handle);
         Ok(handle)
     }
 

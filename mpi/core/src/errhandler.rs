@@ -37,9 +37,16 @@ impl ErrorHandler {
     /// What is to be done about `error` of the call `function` on the communicator called `comm`, of which this process is
     /// `rank`.
     #[must_use]
-    pub fn raise(&self, rank: u32, comm: &str, function: &str, error: &dyn Error) -> Raised {
+    pub fn raise(
+        &self,
+        rank: u32,
+        comm: impl FnOnce() -> String,
+        function: &str,
+        error: &dyn Error,
+    ) -> Raised {
         match self {
             ErrorHandler::Fatal => {
+                let comm = comm();
                 let text = format!("rank {rank}: {function} on communicator {comm}: {error}");
                 Raised::Fatal(text)
             }
@@ -68,16 +75,17 @@ mod tests {
     #[test]
     fn each_kind_says_what_to_do() {
         let error = CoreError::ProcFailed { rank: 3 };
-        let fatal = ErrorHandler::default().raise(1, "world", "barrier", &error);
+        let world = || String::from("world");
+        let fatal = ErrorHandler::default().raise(1, world, "barrier", &error);
         let Raised::Fatal(text) = fatal else { panic!("the default is fatal") };
         assert_eq!(text, "rank 1: barrier on communicator world: the process of rank 3 has failed");
-        assert!(matches!(ErrorHandler::Return.raise(1, "world", "send", &error), Raised::Return));
+        assert!(matches!(ErrorHandler::Return.raise(1, world, "send", &error), Raised::Return));
         let seen = Arc::new(Mutex::new(String::new()));
         let note = Arc::clone(&seen);
         let user = ErrorHandler::User(Arc::new(move |_, error: &(dyn Error + 'static)| {
             *note.lock().expect("nobody panics with it") = error.to_string();
         }));
-        let Raised::Call(handler) = user.raise(1, "world", "send", &error) else {
+        let Raised::Call(handler) = user.raise(1, world, "send", &error) else {
             panic!("a user's")
         };
         handler(CommHandle::NONE, &error);

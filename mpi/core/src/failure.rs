@@ -6,16 +6,16 @@
 //!
 //! *Creations.* They end in an agreement, which waits for all living members; but who was interrupted may never call what
 //! another member waits in. So with the interruption every member has its last say: it contributes a refusal to the creation agreement that
-//! follows the last one it took part in. After a failure it does so at once. After a revocation, which ends with the communicator anyway, as soon as another
-//! member's contribution asks for it, or it calls a creation itself, or frees the communicator: most revoked communicators see no creation, and no
-//! message is sent for them. Nobody waits in vain, and because a creation needs everybody's consent, all members get the communicator or none does.
+//! follows the last one it took part in, as soon as another member's contribution asks for it, or it calls a creation itself, or frees the
+//! communicator: most communicators see no creation after a failure or a revocation, and no message is sent for them. Nobody waits in vain, and
+//! because a creation needs everybody's consent, all members get the communicator or none does.
 
 use crate::comm::Interruption;
 use crate::lane::Purpose;
 use crate::{CommHandle, Core, CoreError, Group};
 use ironweave_btl::{Btl, Peer};
 use ironweave_coll::CollError;
-use ironweave_ft::{CommKey, Nanos, RankSet, Scope};
+use ironweave_ft::{CommKey, Nanos, Plane, RankSet, Scope};
 use ironweave_pml::ob1::PmlError;
 
 impl<B: Btl> Core<B> {
@@ -23,12 +23,22 @@ impl<B: Btl> Core<B> {
     /// way in for failures: the PML learns of it from here. It ends what waits for the process and no more: the next call of
     /// [`progress`](Core::progress) tells all others, for which who waits should not have to wait as well.
     pub fn proc_failed(&mut self, process: u32, now: Nanos) {
+        self.apply(process, now, Plane::failed);
+    }
+
+    /// As [`proc_failed`](Core::proc_failed), where the launcher tells all processes of this host by the page that they share: those are left to
+    /// learn of it there first ([`Plane::failed_by_page`]).
+    pub fn proc_failed_by_page(&mut self, process: u32, now: Nanos) {
+        self.apply(process, now, Plane::failed_by_page);
+    }
+
+    fn apply(&mut self, process: u32, now: Nanos, learn: impl FnOnce(&mut Plane, u32, Nanos)) {
         if self.exclude(process) {
             self.untold = true;
             self.take_controls(now);
             self.hear_board(true);
-            self.plane.failed(process, now);
-            self.interrupt_with(process, now);
+            learn(&mut self.plane, process, now);
+            self.interrupt_with(process);
         }
     }
 
@@ -38,7 +48,7 @@ impl<B: Btl> Core<B> {
         self.take_controls(now);
         self.hear_board(true);
         self.plane.failed_from(processes, source, now);
-        new.into_iter().for_each(|process| self.interrupt_with(process, now));
+        new.into_iter().for_each(|process| self.interrupt_with(process));
     }
 
     /// Closes the rails to a process; what had come from it before can be taken now. `false`: that was done before.
@@ -53,7 +63,7 @@ impl<B: Btl> Core<B> {
     }
 
     /// Ends the collectives that the process has part in, and calls those that it should have called.
-    fn interrupt_with(&mut self, process: u32, now: Nanos) {
+    fn interrupt_with(&mut self, process: u32) {
         self.summon_again(process);
         let touched: Vec<(CommHandle, u32)> = self
             .comms
@@ -61,7 +71,7 @@ impl<B: Btl> Core<B> {
             .filter_map(|(handle, comm)| Some((handle, comm.rank_for_error(process)?)))
             .collect();
         for (comm, rank) in touched {
-            self.interrupt(comm, CoreError::ProcFailed { rank }, now);
+            self.interrupt(comm, CoreError::ProcFailed { rank });
         }
     }
 
@@ -91,16 +101,16 @@ impl<B: Btl> Core<B> {
     }
 
     /// A new communicator may have members that failed before.
-    pub(crate) fn inherit_failures(&mut self, comm: CommHandle, now: Nanos) {
+    pub(crate) fn inherit_failures(&mut self, comm: CommHandle) {
         let Ok(there) = self.comms.any(comm) else { return };
         let ranks = self.known.iter().filter_map(|&process| there.rank_for_error(process));
         if let Some(rank) = ranks.min() {
-            self.interrupt(comm, CoreError::ProcFailed { rank }, now);
+            self.interrupt(comm, CoreError::ProcFailed { rank });
         }
     }
 
     /// Ends the communicator's collectives here.
-    pub(crate) fn interrupt(&mut self, comm: CommHandle, reason: CoreError, now: Nanos) {
+    pub(crate) fn interrupt(&mut self, comm: CommHandle, reason: CoreError) {
         let Ok(there) = self.comms.any_mut(comm) else { return };
         match (&there.interruption, &reason) {
             (Interruption::Nothing, _)
@@ -112,7 +122,7 @@ impl<B: Btl> Core<B> {
         }
         let contexts: Vec<_> = there.contexts().collect();
         contexts.into_iter().for_each(|id| self.pml.interrupt_collectives(id));
-        self.close_creations(comm, now);
+        self.unsaid.push(comm);
         self.restless = true;
     }
 
@@ -126,7 +136,7 @@ impl<B: Btl> Core<B> {
         self.restless = true;
     }
 
-    /// Has the last say on creations on revoked communicators where somebody asks for it, or about to be freed.
+    /// Has the last say on creations on interrupted communicators where somebody asks for it, or about to be freed.
     pub(crate) fn have_last_says(&mut self, now: Nanos) {
         if self.unsaid.is_empty() {
             return;
@@ -244,7 +254,7 @@ impl<B: Btl> Core<B> {
         if there.interruption == Interruption::Nothing {
             let key = there.key();
             self.give_notice(key, Scope::Collectives, now);
-            self.interrupt(comm, CoreError::Interrupted, now);
+            self.interrupt(comm, CoreError::Interrupted);
         }
     }
 
