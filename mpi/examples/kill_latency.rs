@@ -4,8 +4,8 @@
 //! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
 //! half of the best pace are counted, and the worst of the others is told. So are kills during which others had the cores for 0.1 ms: the host of a virtual
 //! machine, or a thread that works for somebody else (`kill_latency/others.rs`). Each kill that took more than a millisecond is told with who that was.
-//! `kill_latency all` has every rank wait in a blocked receive, not only those two, and the slowest counts. `kill_latency busy` (or `all busy`) has two of the victims
-//! compute on every core meanwhile: more work than cores. `kill_latency apart` has only rank 0 wait,
+//! `kill_latency all` has every rank wait in a blocked receive, not only those two, and the slowest counts. `kill_latency busy` (or `all busy`) has as many
+//! ranks as there are cores compute meanwhile, and these are not killed. `kill_latency apart` has only rank 0 wait,
 //! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
 use ironweave::{ElementMut, Error as MpiError, World};
