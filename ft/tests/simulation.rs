@@ -31,5 +31,5 @@ fn five_hundred_lose_a_half() {
 
 #[test]
 fn four_thousand_lose_a_few() {
-    all(1..2, 4096, Some(Trouble::Few));
+    all(1..3, 4096, Some(Trouble::Few));
 }
