@@ -355,6 +355,49 @@ fn who_never_calls_create_group_holds_nobody_up_after_a_failure_or_a_revoke() {
     }
 }
 
+/// Who learns of a failure and calls nothing but `progress` from then on refuses when it is asked, whether the others called before the failure,
+/// or after it.
+#[test]
+fn who_never_calls_a_creation_holds_nobody_up_after_a_failure() {
+    for before in [false, true] {
+        for split in [false, true] {
+            let mut cluster = Cluster::new(7, 9);
+            let call = |cluster: &mut Cluster, me: u32| {
+                let (now, core) = (cluster.now(), cluster.core(me));
+                let parent = core.world();
+                let task = if split {
+                    core.isplit(parent, Some(0), 0, now)
+                } else {
+                    core.idup(parent, none(), None, now)
+                };
+                (me, task.expect("world is there"))
+            };
+            let mut tasks: Vec<(u32, TaskId)> = Vec::new();
+            if before {
+                tasks.extend((0..4).map(|me| call(&mut cluster, me)));
+                cluster.settle();
+                assert!(tasks.iter().all(|&(me, task)| !cluster.core(me).is_over(task)));
+            }
+            cluster.kill(6);
+            cluster.settle();
+            if !before {
+                tasks.extend((0..4).map(|me| call(&mut cluster, me)));
+                cluster.settle();
+            }
+            for &(me, task) in &tasks {
+                assert!(
+                    cluster.core(me).is_over(task),
+                    "{me} waits for 4 and 5, called before: {before}"
+                );
+            }
+            assert!(!cluster.uniform(&tasks));
+            let late = call(&mut cluster, 5);
+            cluster.settle();
+            assert!(!cluster.uniform(&[late]));
+        }
+    }
+}
+
 /// Many wait for one that never calls, and one of them dies: all are told along a graph, not by everybody. With
 /// `IRONWEAVE_CORE_SIM_BUDGET` thousands.
 #[test]
