@@ -39,6 +39,7 @@ fn main() -> Outcome {
         "in_finalize" => in_finalize(&world, seed),
         "gives_up" => gives_up(&world),
         "summoned" => summoned(&world),
+        "uncalled" => uncalled(&world),
         "creation" => creation(&world, seed),
         "collective" => {
             let [which, moment, ..] = &rest[..] else {
@@ -223,6 +224,28 @@ fn summoned(world: &World) -> Outcome {
     }
     let agreed = pair.agree(if me == 0 { 0b011 } else { 0b110 })?;
     assert_eq!((agreed.flag, agreed.new_failure), (0b010, None));
+    Ok(())
+}
+
+/// All know of a death; then some create a communicator, and one that never does waits in a receive: it refuses when it is asked.
+fn uncalled(world: &World) -> Outcome {
+    let comm = world.comm();
+    let (me, n) = (comm.rank(), comm.size());
+    let (victim, elsewhere) = (n - 1, n - 2);
+    comm.barrier()?;
+    if me == victim {
+        die();
+    }
+    assert_eq!(comm.recv(&mut [0_u8], victim, 1), Err(Error::ProcFailed { rank: victim }));
+    if me == elsewhere {
+        for rank in 0..elsewhere {
+            comm.recv(&mut [0_u8], rank, 2)?;
+        }
+        return Ok(());
+    }
+    let error = comm.dup().map(drop).expect_err("one of them is dead");
+    assert!(error.is_interruption(), "{error}");
+    comm.send(&[1_u8], elsewhere, 2)?;
     Ok(())
 }
 

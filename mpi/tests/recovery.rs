@@ -63,6 +63,7 @@ patterns! {
     a_collective_is_interrupted: 4 "err_coll";
     a_revoke_ends_collectives: 4 "revoke_coll";
     a_summons_is_heard_in_an_agreement: 3 "summoned";
+    who_never_calls_a_creation_refuses_it: 4 "uncalled";
     halves_are_insulated: 6 "insulation";
     nobody_speaks_to_the_dead: 4 "unspoken";
     two_sides_shrink_and_merge: 5 "two_sides";
