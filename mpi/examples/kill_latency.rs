@@ -1,6 +1,6 @@
-//! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. Rank 0 kills rank 41, 40, … one after the other;
+//! How long after a kill the processes of the host know it: `ironweave run -n 42 kill_latency`. A thread of rank 0 kills rank 41, 40, … one after the other;
 //! ranks 0 and 1 wait for the news in a blocked receive, and the slower one counts. Prints median, p99 and the worst in microseconds,
-//! and how much passed until the system itself said that the process had ended (its pidfd was readable at rank 0). Both ranks, and who watches for that, measure
+//! and how much passed until the system itself said that the process had ended (its pidfd was readable there). Both ranks, and that thread, measure
 //! how fast the machine is at that moment, too (one of virtual cores may for a while be ten times as slow as it was): kills during which it had less than
 //! half of the best pace are counted, and the worst of the others is told. So are kills during which others had the cores for 0.1 ms: the host of a virtual
 //! machine, or a thread that works for somebody else (`kill_latency/others.rs`). Each kill that took more than a millisecond is told with who that was.
@@ -11,12 +11,14 @@
 use ironweave::{ElementMut, Error as MpiError, World};
 use ironweave_ffi::system::prefer_short_slices;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
-use std::sync::mpsc::Receiver;
-use std::thread::JoinHandle;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 #[path = "kill_latency/others.rs"]
@@ -28,6 +30,9 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// A kill that takes longer to be known is told one by one, in nanoseconds: was it the system that took so long to end the process, the launcher to
 /// see that, a rank to get a core, or had somebody else the cores?
 const SLOW: u64 = 1_000_000;
+
+/// After how long the measurement gives up on a rank.
+const TOO_LATE: u64 = 60_000_000_000;
 
 /// Who had the cores for less while a kill was on is not told.
 const TOLD: u64 = 20_000;
@@ -53,10 +58,6 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn receive<T: ElementMut + Default + Copy>(world: &World, from: u32) -> Result<T, Box<dyn Error>> {
-    receive_all::<T, 1>(world, from).map(|[value]| value)
-}
-
 fn receive_all<T: ElementMut + Default + Copy, const N: usize>(
     world: &World,
     from: u32,
@@ -64,6 +65,50 @@ fn receive_all<T: ElementMut + Default + Copy, const N: usize>(
     let mut values = [T::default(); N];
     world.comm().recv(&mut values, from, 1)?;
     Ok(values)
+}
+
+/// Where ranks note when they knew what, which costs a rank one system call: a message to rank 0 would take more time of a core on which others
+/// wait to learn the same than to learn it does. A file in memory that all have open.
+struct Book {
+    file: File,
+    size: u32,
+}
+
+/// What a rank notes of a kill: when it knew, and the pace then (0: not measured).
+const NOTE: usize = 16;
+
+impl Book {
+    /// Rank 0's, and how the others find it.
+    fn new(size: u32) -> Result<(Book, [i32; 2]), Box<dyn Error>> {
+        let file = File::from(memfd_create("kill_latency", MemfdFlags::CLOEXEC)?);
+        file.set_len(u64::from(size) * u64::from(size) * NOTE as u64)?;
+        let place = [getpid().as_raw_nonzero().get(), file.as_raw_fd()];
+        Ok((Book { file, size }, place))
+    }
+
+    fn open([pid, fd]: [i32; 2], size: u32) -> Result<Book, Box<dyn Error>> {
+        let path = format!("/proc/{pid}/fd/{fd}");
+        Ok(Book { file: File::options().read(true).write(true).open(path)?, size })
+    }
+
+    fn place(&self, victim: u32, rank: u32) -> u64 {
+        (u64::from(victim) * u64::from(self.size) + u64::from(rank)) * NOTE as u64
+    }
+
+    fn note(&self, victim: u32, rank: u32, at: u64, pace: u64) -> Outcome {
+        let mut note = [0; NOTE];
+        note[..8].copy_from_slice(&at.to_ne_bytes());
+        note[8..].copy_from_slice(&pace.to_ne_bytes());
+        Ok(self.file.write_all_at(&note, self.place(victim, rank))?)
+    }
+
+    /// `None`: it does not know yet.
+    fn read(&self, victim: u32, rank: u32) -> Result<Option<[u64; 2]>, Box<dyn Error>> {
+        let mut note = [0; NOTE];
+        self.file.read_exact_at(&mut note, self.place(victim, rank))?;
+        let word = |at: usize| note[at..at + 8].try_into().map(u64::from_ne_bytes);
+        Ok(Some([word(0)?, word(8)?]).filter(|[at, _]| *at != 0))
+    }
 }
 
 /// When this process knows that `victim`, which sends nothing, is dead.
@@ -78,34 +123,19 @@ fn learned(world: &World, victim: u32) -> Result<u64, Box<dyn Error>> {
     }
 }
 
-/// Learns of the end of each of `victims`, which are killed one after the other, and tells rank 0 when that was, and the pace then if that is asked for: others
+/// Learns of the end of each of `victims`, which are killed one after the other, and notes when that was, and the pace then if that is asked for: others
 /// may not know yet.
-fn learn_all(world: &World, victims: impl Iterator<Item = u32>, measures: bool) -> Outcome {
+fn learn_all(
+    world: &World,
+    victims: impl Iterator<Item = u32>,
+    measures: bool,
+    book: &Book,
+) -> Outcome {
     for victim in victims {
         let at = learned(world, victim)?;
-        world.comm().send(&[at, if measures { pace() } else { 0 }], 0, 1)?;
+        book.note(victim, world.rank(), at, if measures { pace() } else { 0 })?;
     }
     Ok(())
-}
-
-/// When the system says that a process has ended, and the machine's pace as soon as that is `known` to the ranks, in whose way it would be before, from a
-/// thread that does nothing else: on the victims' cores if they end `apart`.
-fn ended(
-    pid: Pid,
-    apart: bool,
-    known: Receiver<()>,
-) -> Result<JoinHandle<[u64; 2]>, Box<dyn Error>> {
-    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    let theirs = if apart { Some(sched_getaffinity(Some(pid))?) } else { None };
-    Ok(std::thread::spawn(move || {
-        let _ = prefer_short_slices(Duration::from_micros(100));
-        // Interrupted, it comes a little early.
-        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
-        let at = now();
-        let _ = known.recv(); // or nobody is to know it any more
-        let _ = theirs.map(|cores| sched_setaffinity(None, &cores));
-        [at, pace()]
-    }))
 }
 
 /// Has the waiting rank the first core and all others the rest.
@@ -141,44 +171,38 @@ fn main() -> Outcome {
         return Err("five processes at least".into());
     }
     let cores = std::thread::available_parallelism()?.get() as u32;
-    match me {
-        0 => {
-            kill_all(&world, Waiting { apart, all, busy })?;
-            Ok(world.finalize()?)
+    let waiting = Waiting { apart, all, busy };
+    let victims = (2 + cores..size).rev();
+    if me == 0 {
+        kill_all(&world, waiting, victims)?;
+        return Ok(world.finalize()?);
+    }
+    world.comm().send(&[getpid().as_raw_nonzero().get()], 0, 1)?;
+    let book = Book::open(receive_all(&world, 0)?, size)?;
+    if me == 1 && apart {
+        // Until all are gone, in no core's way.
+        while world.comm().iprobe(0, 1)?.is_none() {
+            std::thread::sleep(Duration::from_millis(50));
         }
-        1 if apart => {
-            // Until all are gone, in no core's way.
-            while world.comm().iprobe(0, 1)?.is_none() {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            receive::<u8>(&world, 0)?;
-            Ok(world.finalize()?)
-        }
-        1 => {
-            learn_all(&world, (2 + cores..size).rev(), !all)?;
-            Ok(world.finalize()?)
-        }
-        _ => {
-            world.comm().send(&[getpid().as_raw_nonzero().get()], 0, 1)?;
-            if busy && me < 2 + cores {
-                loop {
-                    std::hint::spin_loop(); // until the job is over
-                }
-            }
-            if all {
-                learn_all(
-                    &world,
-                    (2 + cores..size).rev().take_while(|&victim| victim > me),
-                    false,
-                )?;
-                // Nobody sends that: until it is killed itself.
-                receive::<u8>(&world, 0)?;
-            }
+    } else if me == 1 {
+        learn_all(&world, victims, !all, &book)?;
+    } else {
+        if busy && me < 2 + cores {
             loop {
-                std::thread::sleep(Duration::from_secs(1));
+                std::hint::spin_loop(); // until the job is over
             }
+        }
+        if all {
+            learn_all(&world, victims.take_while(|&victim| victim > me), false, &book)?;
+            // Nobody sends that: until it is killed itself.
+            receive_all::<u8, 1>(&world, 0)?;
+        }
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
         }
     }
+    receive_all::<u8, 1>(&world, 0)?;
+    Ok(world.finalize()?)
 }
 
 /// Who waits for the news.
@@ -189,86 +213,146 @@ struct Waiting {
     busy: bool,
 }
 
-fn kill_all(world: &World, Waiting { apart, all, busy }: Waiting) -> Outcome {
+impl Waiting {
+    /// Those who do when `victim` is killed.
+    fn ranks(self, victim: u32, cores: u32) -> impl Iterator<Item = u32> {
+        let others = match (self.all, self.busy) {
+            (false, _) => 0..0,
+            (true, false) => 2..victim,
+            (true, true) => 2 + cores..victim,
+        };
+        (0..if self.apart { 1 } else { 2 }).chain(others)
+    }
+}
+
+/// Rank 0's part: it waits like the others, and a thread of it does the rest.
+fn kill_all(
+    world: &World,
+    waiting: Waiting,
+    victims: impl Iterator<Item = u32> + Clone + Send,
+) -> Outcome {
     let size = world.size();
     let cores = std::thread::available_parallelism()?.get() as u32;
-    let pids: Result<Vec<i32>, _> = (2..size).map(|rank| receive::<i32>(world, rank)).collect();
-    let pids = pids?;
-    let pid = |rank: u32| Pid::from_raw(pids[rank as usize - 2]).ok_or("no process number");
+    let mut pids = vec![Pid::INIT; size as usize];
+    for rank in 1..size {
+        let [pid] = receive_all(world, rank)?;
+        pids[rank as usize] = Pid::from_raw(pid).ok_or("no process number")?;
+    }
+    let (book, place) = Book::new(size)?;
+    for rank in 1..size {
+        world.comm().send(&place, rank, 1)?;
+    }
+    if let Some(why) = Others::new()?.unknown() {
+        println!("what the host takes is not known: {why}");
+    }
     std::thread::sleep(Duration::from_millis(200));
-    let (mut kills, mut ends) = (Vec::new(), Vec::new());
-    for victim in (2 + cores..size).rev() {
-        let strangers = Others::new()?;
-        if let Some(why) = strangers.unknown().filter(|_| kills.is_empty()) {
-            println!("what the host takes is not known: {why}");
-        }
-        let (known, knows) = std::sync::mpsc::channel();
-        let end = ended(pid(victim)?, apart, knows)?;
-        std::thread::sleep(Duration::from_millis(1)); // it waits by then
-        let pace_before = pace();
-        let before = strangers.until_now()?;
-        let start = now();
-        kill_process(pid(victim)?, Signal::KILL)?;
-        let here = learned(world, victim)?;
-        let pace_here = if all { 0 } else { pace() };
-        let (mut last, mut pace_there, mut there) = (1, pace_here, here);
-        let first = if busy { 2 + cores } else { 2 };
-        let others = if all { first..victim } else { 0..0 };
-        for rank in (1..if apart { 1 } else { 2 }).chain(others) {
-            let [at, pace] = receive_all::<u64, 2>(world, rank)?;
-            pace_there = pace_there.max(pace);
-            if at > there || rank == 1 {
-                (last, there) = (rank, at);
+    std::thread::scope(|scope| -> Outcome {
+        let (book, pids, killed) = (&book, &pids, victims.clone());
+        let conduct = move || -> Outcome {
+            let _ = prefer_short_slices(Duration::from_micros(100));
+            let mut kills = Vec::new();
+            for victim in killed {
+                let of = waiting.ranks(victim, cores);
+                kills.push(kill(pids[victim as usize], victim, of, waiting.apart, book)?);
+                std::thread::sleep(Duration::from_millis(20));
             }
-        }
-        known.send(())?;
-        let [ended, pace_after] = end.join().map_err(|_| "the thread that watched panicked")?;
-        let taken = strangers.between(&before, &strangers.until_now()?, TOLD);
-        let after = |at: u64| at.saturating_sub(start);
-        let took = after(here.max(there));
-        if took > SLOW {
-            let [ended, here, there] = [ended, here, there].map(|at| after(at) as f64 / 1e6);
-            println!(
-                "slow: rank {victim} ended after {ended:.2} ms, 0 knew it after {here:.2} ms, {last} after {there:.2} ms"
-            );
-            for (who, time) in &taken {
-                println!("  meanwhile {:.2} ms for {who}", *time as f64 / 1e6);
+            tell(&kills);
+            Ok(())
+        };
+        let conductor = scope.spawn(move || {
+            if let Err(error) = conduct() {
+                eprintln!("{error}");
+                std::process::exit(1); // the ranks wait for kills that will not come
             }
-        }
-        let pace = pace_before.max(pace_here).max(pace_there).max(pace_after);
-        let alone = taken.iter().all(|(who, time)| *time < SHORT || may_serve_the_job(who));
-        kills.push(Kill { took, pace, alone });
-        ends.push(after(ended));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    tell(&kills, ends);
-    if apart {
-        world.comm().send(&[0_u8], 1, 1)?;
-    }
+        });
+        learn_all(world, victims, !waiting.all, book)?;
+        Ok(conductor.join().map_err(|_| "the thread that kills panicked")?)
+    })?;
+    world.comm().send(&[0_u8], 1, 1)?;
     for rank in 2..2 + cores {
-        kill_process(pid(rank)?, Signal::KILL)?;
+        kill_process(pids[rank as usize], Signal::KILL)?;
     }
     Ok(())
 }
 
-/// One kill: how long it took to be known, in nanoseconds, the machine's pace, and whether the job had the cores to itself.
+/// One kill: how long it took to be known, and the system to end the process, in nanoseconds, the machine's pace, and whether the job had the cores to itself.
 struct Kill {
     took: u64,
+    ended: u64,
     pace: u64,
     alone: bool,
 }
 
-fn tell(kills: &[Kill], mut ends: Vec<u64>) {
+/// Kills a process when all ranks have begun to wait, from a thread that does nothing else, and waits until those ranks know: a rank that did it would have
+/// to wait behind all others for the time that it had used for that. Measures the pace on the victims' cores if they end `apart`.
+fn kill(
+    pid: Pid,
+    victim: u32,
+    waiting: impl Iterator<Item = u32>,
+    apart: bool,
+    book: &Book,
+) -> Result<Kill, Box<dyn Error>> {
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    let (stay, theirs) = (sched_getaffinity(None)?, sched_getaffinity(Some(pid))?);
+    let strangers = Others::new()?;
+    std::thread::sleep(Duration::from_millis(1)); // they wait by then
+    let mut slowest = pace();
+    let before = strangers.until_now()?;
+    let start = now();
+    kill_process(pid, Signal::KILL)?;
+    // Interrupted, it comes a little early.
+    let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None);
+    let ended = now();
+    let mut known = Vec::new();
+    for rank in waiting {
+        let [at, pace] = loop {
+            if let Some(note) = book.read(victim, rank)? {
+                break note;
+            }
+            if now() - start > TOO_LATE {
+                return Err(format!("rank {rank} does not know that {victim} is dead").into());
+            }
+            std::thread::sleep(Duration::from_micros(500)); // in nobody's way
+        };
+        slowest = slowest.max(pace);
+        known.push((at, rank));
+    }
+    let taken = strangers.between(&before, &strangers.until_now()?, TOLD);
+    if apart {
+        sched_setaffinity(None, &theirs)?;
+        slowest = slowest.max(pace());
+        sched_setaffinity(None, &stay)?;
+    }
+    let after = |at: u64| at.saturating_sub(start);
+    let (here, (there, last)) = (known[0].0, known.iter().max().copied().unwrap_or_default());
+    let took = after(there);
+    if took > SLOW {
+        let [ended, here, there] = [ended, here, there].map(|at| after(at) as f64 / 1e6);
+        println!(
+            "slow: rank {victim} ended after {ended:.2} ms, 0 knew it after {here:.2} ms, {last} after {there:.2} ms"
+        );
+        for (who, time) in &taken {
+            println!("  meanwhile {:.2} ms for {who}", *time as f64 / 1e6);
+        }
+    }
+    let alone = taken.iter().all(|(who, time)| *time < SHORT || may_serve_the_job(who));
+    Ok(Kill { took, ended: after(ended), pace: slowest, alone })
+}
+
+fn tell(kills: &[Kill]) {
     let slow_from = 2 * kills.iter().map(|kill| kill.pace).min().unwrap_or_default();
-    let mut took: Vec<u64> = kills.iter().map(|kill| kill.took).collect();
+    let sorted = |of: &dyn Fn(&Kill) -> u64| {
+        let mut times: Vec<u64> = kills.iter().map(of).collect();
+        times.sort_unstable();
+        times
+    };
     let worst = |of: &dyn Fn(&Kill) -> bool| {
         let of: Vec<u64> = kills.iter().filter(|kill| of(kill)).map(|kill| kill.took).collect();
         (kills.len() - of.len(), of.into_iter().max().unwrap_or_default() as f64 / 1e3)
     };
     let (slow, worst_fast) = worst(&|kill| kill.pace < slow_from);
     let (shared, worst_alone) = worst(&|kill| kill.pace < slow_from && kill.alone);
-    took.sort_unstable();
-    ends.sort_unstable();
+    let (took, ends) = (sorted(&|kill| kill.took), sorted(&|kill| kill.ended));
     let at = |of: &[u64], share: f64| of[((of.len() - 1) as f64 * share) as usize] as f64 / 1e3;
     println!(
         "kills={} median={:.0}us p99={:.0}us worst={:.0}us; ended: median={:.0}us worst={:.0}us; at a slow pace: {slow}, worst of the others={worst_fast:.0}us; or others had the cores: {shared}, worst of the rest={worst_alone:.0}us",

@@ -34,7 +34,7 @@ use rustix::time::{Timespec, clock_gettime};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -194,10 +194,12 @@ impl Watch {
         let mut watch = Watch { watched, stop, seen, threads: Vec::new() };
         while !all.is_empty() {
             let some: Arc<[_]> = all.drain(..all.len().min(WORDS_MAX - 1)).collect();
+            let remains = Arc::default();
             for half in 0..2 {
                 let (stop, page) = (Arc::clone(&watch.stop), Arc::clone(page));
                 let (watched, ends) = (Arc::clone(&some), Arc::clone(&watch.seen));
-                let watcher = Watcher { watched, half, cores, stop, ends, page };
+                let remains = Arc::clone(&remains);
+                let watcher = Watcher { watched, half, cores, stop, ends, page, remains };
                 let thread = std::thread::Builder::new().name("iw-lifelines".into());
                 watch.threads.push(thread.spawn(move || watcher.run())?);
             }
@@ -231,28 +233,46 @@ impl Drop for Watch {
     }
 }
 
-/// What is left of a process, in the last place among those that the system may choose to run, until this is dropped. Without the
+/// What is left of a process, in the last place among those that the system may choose to run until this is dropped. Without the
 /// privilege for that it stays there: its memory is free, and `waitpid` tells, when others leave it the time. In turns, 192 kills among 8
 /// idle ranks on two cores: known by all after 0.36 ms (the median of runs), at worst 0.99, and so 0.27 and 0.86.
-struct Last {
+struct Remains {
+    /// Its threads, and the place that each had.
     threads: Vec<(Pid, i32)>,
+    /// The cores that it may use.
+    cores: CpuSet,
+    /// The half of them that it was sent to at first, while it is there, and since when.
+    first: Option<(usize, Instant)>,
 }
 
 /// The last place.
 const NICE_MAX: i32 = 19;
 
-impl Last {
-    fn new(threads: impl Iterator<Item = Pid>) -> Last {
+impl Remains {
+    fn new(threads: impl Iterator<Item = Pid>, cores: CpuSet) -> Remains {
         let was = |thread| Some((thread, getpriority_process(Some(thread)).ok()?));
         let threads: Vec<_> = threads.filter_map(was).collect();
         for &(thread, _) in &threads {
             let _ = setpriority_process(Some(thread), NICE_MAX); // it may be gone
         }
-        Last { threads }
+        Remains { threads, cores, first: None }
+    }
+
+    /// Sends it to those of these cores that it may use.
+    fn send_to(&self, half: &CpuSet) {
+        let mut cores = CpuSet::new();
+        let both = |&core: &usize| half.is_set(core) && self.cores.is_set(core);
+        (0..CpuSet::MAX_CPU).filter(both).for_each(|core| cores.set(core));
+        if cores.count() == 0 {
+            return;
+        }
+        for &(thread, _) in &self.threads {
+            let _ = sched_setaffinity(Some(thread), &cores); // it may be gone
+        }
     }
 }
 
-impl Drop for Last {
+impl Drop for Remains {
     fn drop(&mut self) {
         for &(thread, nice) in &self.threads {
             let _ = setpriority_process(Some(thread), nice);
@@ -269,6 +289,7 @@ struct Watcher {
     stop: Arc<AtomicU32>,
     ends: Arc<Seen>,
     page: Arc<Mutex<LivenessWriter>>,
+    remains: Arc<Mutex<Vec<Remains>>>,
 }
 
 impl Watcher {
@@ -279,11 +300,9 @@ impl Watcher {
         let mut words = Vec::with_capacity(self.watched.len() + 1);
         let mut seen = vec![false; self.watched.len()];
         let mut rounds = 0;
-        let mut last = Vec::new();
         loop {
             words.clear();
             words.push(expect(&self.stop, 0));
-            let mut left = Vec::new();
             for (one, seen) in self.watched.iter().zip(&mut seen) {
                 let word = &one.line.words[self.half].0;
                 let value = word.load(Ordering::Acquire);
@@ -293,9 +312,10 @@ impl Watcher {
                     if self.cores.shared {
                         rounds = ROUNDS;
                         if told && let Ok(all) = sched_getaffinity(Some(one.pid)) {
-                            last.push(Last::new(one.threads()));
-                            one.send_to(&self.cores.halves[0], &all);
-                            left.push((one, all));
+                            let mut left = Remains::new(one.threads(), all);
+                            left.send_to(&self.cores.halves[self.half]);
+                            left.first = Some((self.half, Instant::now()));
+                            self.remains().push(left);
                         }
                     }
                 }
@@ -311,17 +331,34 @@ impl Watcher {
                     return tracing::debug!(%error, "ends of processes are told by waitpid");
                 }
             }
-            for (one, all) in left {
-                one.send_to(&self.cores.halves[1], &all);
-            }
             if rounds > 0 {
                 rounds -= 1;
+                self.fetch_remains(rounds == 0);
                 self.cores.rouse(self.half);
             }
-            if rounds == 0 {
-                last.clear();
+        }
+    }
+
+    fn remains(&self) -> MutexGuard<'_, Vec<Remains>> {
+        self.remains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings to these cores what has been on the others for long enough, and with the `last` round leaves all of it to the system. Not the
+    /// thread that sent it there does that: what is left would keep it from its core, and once had that core for 0.48 ms, while a rank waited (a trace).
+    fn fetch_remains(&self, last: bool) {
+        let mut remains = self.remains();
+        for left in remains.iter_mut() {
+            if let Some((half, since)) = left.first
+                && half != self.half
+                && since.elapsed() >= STAY
+            {
+                left.send_to(&self.cores.halves[self.half]);
+                left.first = None;
             }
         }
+        let done = if last { std::mem::take(&mut *remains) } else { Vec::new() };
+        drop(remains);
+        drop(done);
     }
 }
 
@@ -376,19 +413,6 @@ impl Watched {
             tasks.into_iter().flatten().flatten().filter_map(number).filter_map(Pid::from_raw);
         // Where that is hidden, its first thread at least.
         std::iter::once(self.pid).chain(all.filter(|&thread| thread != self.pid))
-    }
-
-    /// Sends what is left of the process to those of these cores that it may use.
-    fn send_to(&self, half: &CpuSet, all: &CpuSet) {
-        let mut cores = CpuSet::new();
-        let both = |&core: &usize| half.is_set(core) && all.is_set(core);
-        (0..CpuSet::MAX_CPU).filter(both).for_each(|core| cores.set(core));
-        if cores.count() == 0 {
-            return;
-        }
-        for thread in self.threads() {
-            let _ = sched_setaffinity(Some(thread), &cores); // it may be gone
-        }
     }
 }
 
@@ -522,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_process_is_sent_from_core_to_core_where_ranks_share_them() {
+    fn what_is_left_of_a_process_is_sent_to_half_of_the_cores_where_ranks_share_them() {
         let host = Host::new();
         let cores = Cores::of_this_process(host.processes.len()).unwrap();
         let left = Pid::from_child(&host.processes[1]);
@@ -533,14 +557,49 @@ mod tests {
         std::thread::sleep(Duration::from_millis(50));
         drop(watch);
         // Its number is its own until somebody waits for it.
-        let sent = if cores.shared { cores.halves[1] } else { before };
-        assert_eq!(sched_getaffinity(Some(left)), Ok(sent));
+        let is = sched_getaffinity(Some(left)).unwrap();
+        assert!(if cores.shared { cores.halves.contains(&is) } else { is == before });
         let all = sched_getaffinity(None).unwrap();
         let of =
             |half: usize| (0..CpuSet::MAX_CPU).filter(move |&core| cores.halves[half].is_set(core));
         let mut both: Vec<_> = of(0).chain(of(1)).collect();
         both.dedup();
         assert!(both.iter().copied().eq((0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core))));
+    }
+
+    #[test]
+    fn what_is_left_of_a_process_is_fetched_by_the_other_thread_once() {
+        let host = Host::new();
+        let cores = Cores::of_this_process(host.processes.len()).unwrap();
+        let remains: Arc<Mutex<Vec<Remains>>> = Arc::default();
+        let [first, second] = [0, 1].map(|half| Watcher {
+            watched: Arc::new([]),
+            half,
+            cores,
+            stop: Arc::default(),
+            ends: Arc::new(Seen::never()),
+            page: Arc::clone(&host.page),
+            remains: Arc::clone(&remains),
+        });
+        let pid = Pid::from_child(&host.processes[1]);
+        let all = sched_getaffinity(Some(pid)).unwrap();
+        let mut left = Remains::new(std::iter::once(pid), all);
+        left.send_to(&cores.halves[0]);
+        let since = Instant::now();
+        left.first = Some((0, since));
+        first.remains().push(left);
+        let is = || sched_getaffinity(Some(pid)).unwrap();
+        second.fetch_remains(false);
+        assert!(is() == cores.halves[0] || since.elapsed() >= STAY, "too early");
+        first.remains()[0].first = Some((0, since.checked_sub(STAY).unwrap()));
+        first.fetch_remains(false);
+        assert_eq!(is(), cores.halves[0], "it is there already");
+        second.fetch_remains(false);
+        assert_eq!(is(), cores.halves[1]);
+        first.fetch_remains(false);
+        assert_eq!(is(), cores.halves[1], "once");
+        second.fetch_remains(true);
+        assert!(first.remains().is_empty());
     }
 
     /// How often the threads of the calling process were driven off their cores, by what they are called.
@@ -603,7 +662,8 @@ mod tests {
         let pid = Pid::from_child(&process);
         let nice = || getpriority_process(Some(pid)).unwrap();
         let before = nice();
-        let last = Last::new(std::iter::once(pid));
+        let cores = sched_getaffinity(Some(pid)).unwrap();
+        let last = Remains::new(std::iter::once(pid), cores);
         assert_eq!(nice(), NICE_MAX);
         drop(last);
         let after = nice();
@@ -612,7 +672,7 @@ mod tests {
         assert_eq!(after, if may { before } else { NICE_MAX });
         process.kill().unwrap();
         process.wait().unwrap();
-        drop(Last::new(std::iter::once(pid))); // gone: nothing happens
+        drop(Remains::new(std::iter::once(pid), cores)); // gone: nothing happens
     }
 
     #[test]
