@@ -15,6 +15,7 @@
 
 use crate::cache::Kept;
 use crate::credits::Credits;
+use crate::lean::{self, Trail};
 use crate::memory::{Inbox, Slot, post, post_inline};
 use crate::ring::{Shape, Writer, laid};
 use crate::wire::{self, Frame, PREFIX};
@@ -105,6 +106,8 @@ struct Away {
 pub enum Way {
     /// To a receive.
     Send,
+    /// To a receive, the payload alone, with this beside it (`lean.rs`).
+    Lean(u32),
     /// Into the next slot of the peer's ring.
     Ring { address: u64, rkey: u32 },
 }
@@ -119,6 +122,7 @@ impl Way {
     fn operation(self) -> Operation<'static> {
         match self {
             Way::Send => Operation::Send,
+            Way::Lean(beside) => Operation::SendBeside(beside),
             Way::Ring { address, rkey } => Operation::Write { address, rkey },
         }
     }
@@ -155,6 +159,11 @@ pub struct Conn {
     controls: u32,
     depth: usize,
     pub credits: Credits,
+    /// Bytes of a packet; 0 where payloads cannot go alone.
+    pub mtu: usize,
+    /// Headers of the frames that were sent, and received, not written to rings.
+    sent: Trail,
+    pub came: Trail,
     pub nonces: Nonces,
     away: Option<Away>,
     // After the queue pair, by which the peer writes there.
@@ -214,6 +223,9 @@ impl Conn {
             controls: 0,
             depth: depth as usize,
             credits: Credits::new(credits),
+            mtu: 0,
+            sent: Trail::default(),
+            came: Trail::default(),
             nonces: Nonces::default(),
             away: None,
             home: Home::None(0),
@@ -301,6 +313,31 @@ impl Conn {
             }
             None => (Way::Send, len),
         }
+    }
+
+    /// The way of a frame of data that is sent: without what comes before its `len` bytes of payload, if that saves a packet.
+    #[inline]
+    pub fn lean(&mut self, way: Way, header: &[u8], len: usize) -> Way {
+        let Way::Send = way else { return way };
+        let goes_alone = self.mtu > 0
+            && lean::saves(self.mtu, header.len(), len)
+            && lean::tells(&self.credits)
+            && {
+                let (next, len) = self.sent.next();
+                header == &next[..len]
+            };
+        self.sent.follow(header);
+        self.sent.alone += u64::from(goes_alone);
+        if goes_alone { Way::Lean(lean::say(&self.credits)) } else { way }
+    }
+
+    /// The way of a frame of data that goes as it is.
+    #[inline]
+    pub fn sends_whole(&mut self, way: Way, header: &[u8]) -> Way {
+        if let Way::Send = way {
+            self.sent.follow(header);
+        }
+        way
     }
 
     /// Posts the frame that was laid into `piece`.
@@ -554,12 +591,14 @@ impl std::fmt::Debug for Conn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "queue pair {}, requests {}..{} ({} unsignalled), {}, rings: theirs {}, ours {}, doom {:?}, finished {}",
+            "queue pair {}, requests {}..{} ({} unsignalled), {}, payloads alone: {} out, {} in, rings: theirs {}, ours {}, doom {:?}, finished {}",
             self.queue_pair.number(),
             self.first,
             self.next,
             self.unsignalled,
             self.credits,
+            self.sent.alone,
+            self.came.alone,
             if self.away.is_some() { "in use" } else { "none" },
             match self.home {
                 Home::Offered(_) => "offered",

@@ -65,6 +65,18 @@ impl Credits {
         number.wrapping_sub(self.taken) < self.sent.wrapping_sub(self.taken)
     }
 
+    /// How many frames the peer is known to have taken.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Whether the peer is known to have taken any (or as many as bring the count to 0).
+    #[inline]
+    pub fn was_heard(&self) -> bool {
+        self.taken != 0
+    }
+
     /// How many frames of the peer were taken: the number of the one that is next.
     #[inline]
     pub fn received(&self) -> u32 {

@@ -73,11 +73,12 @@ impl Verbs {
         };
         let ends = conn.discards || conn.finished || conn.doom.is_some();
         let Some(inbox) = conn.inbox().filter(|_| !ends) else { return false };
+        // Without the processor's pause, which where processors are emulated lets go of the whole processor: 8 B over Soft-RoCE in a virtual
+        // machine 185 instead of 214 µs, medians of nine in turns.
         for _ in 0..turns {
             if inbox.has_some() {
                 break;
             }
-            std::hint::spin_loop();
         }
         let Found::Whole(len) = inbox.look(scratch) else { return false };
         let bytes = &scratch.as_bytes()[..len];
@@ -157,7 +158,7 @@ impl Verbs {
         bytes[PREFIX..total].copy_from_slice(offer.as_bytes());
         conn.home = Home::Offered(inbox);
         rings.push(peer);
-        let piece = buffers.piece(&slot, total);
+        let piece = buffers.piece(&slot, 0..total);
         match conn.post(Operation::Send, &piece, Work::Frame(Some(slot)), false) {
             Ok(()) => self.in_flight += 1,
             Err((error, work)) => {

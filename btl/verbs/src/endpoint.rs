@@ -51,6 +51,16 @@ impl Link {
             Link::Closed | Link::Failed(_) | Link::Ending => None,
         }
     }
+
+    /// Whether queue pair `number` is the connection's.
+    pub fn is_by(&self, number: u32) -> bool {
+        let conn = match self {
+            Link::Up(conn) => conn,
+            Link::Calling(meeting) | Link::Answering(meeting) => &meeting.conn,
+            Link::Closed | Link::Failed(_) | Link::Ending => return false,
+        };
+        conn.queue_pair.number() == number
+    }
 }
 
 /// A connection to be.

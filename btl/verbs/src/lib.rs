@@ -20,6 +20,7 @@ mod eager;
 mod endpoint;
 mod fault;
 mod iwarp;
+mod lean;
 mod meet;
 mod memory;
 mod paged;

@@ -186,6 +186,7 @@ impl Verbs {
         let reads = end.reads.clamp(1, self.reads);
         let psns = (conn.psn, end.psn.get() & 0x00ff_ffff);
         let path = self.path(contact);
+        conn.mtu = if self.iwarp.is_some() { 0 } else { 128_usize << mtu };
         conn.queue_pair.connect(&path, end.number.get(), psns, mtu, reads, self.config.timers)
     }
 
@@ -522,7 +523,7 @@ impl Verbs {
         sink.up(peer);
         let mut reports = 1;
         for (index, len) in held {
-            reports += self.frame(index, len, peer, sink);
+            reports += self.frame(index, len, None, peer, sink);
         }
         reports
     }

@@ -61,12 +61,12 @@ impl Slots {
         unsafe { self.slab.bytes_mut(slot.0 as usize * self.size, self.size) }
     }
 
-    /// For a request of its first `len` bytes.
-    pub fn piece(&self, slot: &Slot, len: usize) -> Sge {
-        debug_assert!(len <= self.size);
+    /// For a request of these bytes of it.
+    pub fn piece(&self, slot: &Slot, part: Range<usize>) -> Sge {
+        debug_assert!(part.end <= self.size);
         Sge {
-            addr: self.slab.address(slot.0 as usize * self.size),
-            length: len as u32,
+            addr: self.slab.address(slot.0 as usize * self.size + part.start),
+            length: part.len() as u32,
             lkey: self.slab.registration().lkey(),
         }
     }

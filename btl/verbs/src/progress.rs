@@ -4,6 +4,7 @@ use crate::close::Ending;
 use crate::conn::{Conn, Look};
 use crate::endpoint::{Link, Slot};
 use crate::fault::{cause, of_status};
+use crate::lean;
 use crate::rail::Verbs;
 use crate::ring::{Order, order};
 use crate::wire::{self, Frame, OFFER, PREFIX};
@@ -160,14 +161,11 @@ impl Verbs {
         }
         let len = completion.byte_len as usize;
         let number = completion.qp_num;
+        if let Some(beside) = completion.beside() {
+            return self.arrived_lean((index, len, beside), number, sink);
+        }
         let said = wire::decode_frame(self.receives.bytes(index, len));
-        let is_its = |slot: &Slot| match &slot.link {
-            Link::Up(conn) => conn.queue_pair.number() == number,
-            Link::Calling(meeting) | Link::Answering(meeting) => {
-                meeting.conn.queue_pair.number() == number
-            }
-            _ => false,
-        };
+        let is_its = |slot: &Slot| slot.link.is_by(number);
         // Who says to have sent it must be whom the queue pair belongs to.
         let slot_of = |said: &wire::Said| self.slots.get(Peer(said.from).index());
         let said = said.filter(|said| slot_of(said).is_some_and(is_its));
@@ -191,7 +189,35 @@ impl Verbs {
             meeting.held.push((index, len)); // until the last greeting
             return 0;
         }
-        self.frame(index, len, peer, sink)
+        self.frame(index, len, None, peer, sink)
+    }
+
+    /// A payload that was sent alone; whose, only the queue pair tells.
+    fn arrived_lean<S: Sink>(
+        &mut self,
+        (index, len, beside): (u64, usize, u32),
+        number: u32,
+        sink: &mut S,
+    ) -> usize {
+        let is_its = |slot: &Slot| slot.link.is_by(number);
+        if !self.slots.get(self.lean_from.index()).is_some_and(is_its) {
+            let Some(at) = self.slots.iter().position(is_its) else {
+                self.post_receive(index);
+                return 0;
+            };
+            self.lean_from = Peer(at as u32);
+        }
+        let peer = self.lean_from;
+        if let Link::Up(conn) = &self.slots[peer.index()].link
+            && conn.mtu > 0
+        {
+            return self.frame(index, len, Some(beside), peer, sink);
+        }
+        // Who sends so has heard of a frame that was taken here.
+        self.post_receive(index);
+        self.counters.rejected.add(1);
+        self.doom(peer, Cause::Malformed("a payload alone"));
+        0
     }
 
     /// A frame of a connection that is up, in a buffer that is posted again. Those that were written to the ring before it
@@ -200,13 +226,25 @@ impl Verbs {
         &mut self,
         index: u64,
         len: usize,
+        lean: Option<u32>,
         peer: Peer,
         sink: &mut S,
     ) -> usize {
         let mut reports = self.poll_ring(peer, usize::MAX, sink);
-        let said = wire::decode_frame(self.receives.bytes(index, len));
-        let (Link::Up(conn), Some(said)) = (&mut self.slots[peer.index()].link, said) else {
+        let Link::Up(conn) = &mut self.slots[peer.index()].link else {
             self.post_receive(index);
+            return reports;
+        };
+        let said = match lean {
+            None => wire::decode_frame(self.receives.bytes(index, len)),
+            Some(beside) => lean::read(beside, &conn.credits).map(|(taken, number)| {
+                let frame = Frame::Data(conn.came.next().1);
+                wire::Said { from: peer.0, frame, taken, number }
+            }),
+        };
+        let Some(said) = said else {
+            self.post_receive(index);
+            self.reject(peer, Cause::Malformed("what was sent beside a payload"));
             return reports;
         };
         conn.credits.heard(said.taken);
@@ -223,9 +261,18 @@ impl Verbs {
         let mut offers = false;
         match said.frame {
             Frame::Data(header) if !conn.discards && !conn.finished => {
-                offers = self.ring.is_some_and(|shape| len <= shape.longest())
+                let next;
+                let (header, payload) = match lean {
+                    None => bytes[PREFIX..].split_at(header),
+                    Some(_) => {
+                        next = conn.came.next().0;
+                        (&next[..header], bytes)
+                    }
+                };
+                conn.came.follow(header);
+                conn.came.alone += u64::from(lean.is_some());
+                offers = self.ring.is_some_and(|shape| lean.is_none() && len <= shape.longest())
                     && conn.sent_short(self.config.ring_after);
-                let (header, payload) = bytes[PREFIX..].split_at(header);
                 self.counters.frames_received.add(1);
                 self.counters.bytes_received.add(payload.len() as u64);
                 sink.frame(peer, header, payload);

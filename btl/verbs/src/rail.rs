@@ -8,7 +8,7 @@ use crate::address::{self, Entry};
 use crate::cache::Cache;
 use crate::close::Ending;
 use crate::config::{OnDemand, OpenError, Ring, VerbsConfig};
-use crate::conn::{Conn, Work};
+use crate::conn::{Conn, Way, Work};
 use crate::endpoint::{Link, Slot};
 use crate::fault::cause;
 use crate::iwarp::{self, Iwarp};
@@ -115,6 +115,8 @@ pub struct Verbs {
     /// Places in the queue of completed requests.
     pub(crate) completions: u32,
     pub(crate) calls: u32,
+    /// Whose payload came alone last.
+    pub(crate) lean_from: Peer,
     pub(crate) looked: Instant,
     pub(crate) swept: Instant,
     /// The port is down since then.
@@ -348,6 +350,7 @@ impl Verbs {
             most_in_flight: completions as usize / 2,
             completions,
             calls: 0,
+            lean_from: Peer(0),
             looked: now,
             swept: now,
             down_since: None,
@@ -448,7 +451,9 @@ impl Verbs {
         bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
         fill(&mut bytes[PREFIX + header.len()..total]);
         let (way, len_of_request) = conn.lay(bytes, total);
-        let piece = buffers.piece(&slot, len_of_request);
+        let way = conn.lean(way, header, len);
+        let first = if let Way::Lean(_) = way { total - len } else { 0 };
+        let piece = buffers.piece(&slot, first..len_of_request);
         match conn.post_frame(way, &piece, work(slot), important) {
             Ok(()) => {
                 self.count(len, way.is_ring());
@@ -510,6 +515,7 @@ impl Btl for Verbs {
             bytes[PREFIX..PREFIX + header.len()].copy_from_slice(header);
             bytes[PREFIX + header.len()..total].copy_from_slice(payload);
             let (way, len) = conn.lay(&mut bytes, total);
+            let way = conn.sends_whole(way, header);
             if let Err(error) = conn.post_frame_inline(way, &bytes[..len]) {
                 self.lost(peer, cause(&error));
                 return Err(Refused::Closed);

@@ -296,13 +296,13 @@ impl Verbs {
             }
         };
         let lkey = match &through {
-            Through::Slot(slot) => self.buffers.piece(slot, len).lkey,
+            Through::Slot(slot) => self.buffers.piece(slot, 0..len).lkey,
             Through::Registered(registration) => registration.lkey(),
             Through::Kept(kept) => kept.registration.lkey(),
             Through::Paged(registration) => registration.lkey(),
         };
         let addr = match (&through, &descriptor.kind) {
-            (Through::Slot(slot), _) => self.buffers.piece(slot, len).addr,
+            (Through::Slot(slot), _) => self.buffers.piece(slot, 0..len).addr,
             (_, RmaKind::Put(region)) => region.as_ptr() as u64,
             (_, RmaKind::Get(region)) => region.as_mut_ptr() as u64,
         };

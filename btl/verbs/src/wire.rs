@@ -1,6 +1,6 @@
 //! Every byte that crosses a rail, with its layout: greetings (datagrams that connect), frames, the control block.
 //!
-//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 3. Integers are
+//! All of it is decoded without a device, from byte slices that are not believed (law 9). Version 4. Integers are
 //! little-endian.
 //!
 //! ```text
@@ -26,6 +26,7 @@
 //!
 //!  A frame tells how many of the other side's frames were taken; the control block tells it where no frame goes that way.
 //!  Frames are numbered from 0 in the order in which they are to be taken, those that go by the ring (`ring.rs`) among them.
+//!  A payload may come alone, with what the rest would say beside it (`lean.rs`).
 //!  A peer may offer such a ring, once in a connection, by a frame:  │ address u64 │ rkey u32 │ slots u32 │ size u32 │ 0 │ seal │
 //! ```
 //!
@@ -40,7 +41,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Length of the part before a frame's header, in bytes.
 pub const PREFIX: usize = 16;
 /// Length of what comes before a payload at most, in bytes.

@@ -255,6 +255,11 @@ impl Liar {
         assert_eq!(self.post(Operation::Send, bytes), Status::Success);
     }
 
+    /// A payload with `word` beside it.
+    fn send_alone(&self, word: u32) {
+        assert_eq!(self.post(Operation::SendBeside(word), &[7; 4096]), Status::Success);
+    }
+
     /// A frame of `kind` as an honest peer sends it next.
     fn honest(&self, kind: Frame, content: &[u8]) -> Vec<u8> {
         let mut frame = prefix(kind, LIAR, self.taken, self.number).to_vec();
@@ -428,6 +433,7 @@ impl Stage {
 const BAD_OFFER: &[Cause] = &[Cause::Malformed("an offer of a ring")];
 const BAD_FRAME: &[Cause] = &[Cause::Malformed("a frame")];
 const BAD_ORDER: &[Cause] = &[Cause::Malformed("a frame out of order")];
+const BAD_LEAN: &[Cause] = &[Cause::Malformed("what was sent beside a payload")];
 const BAD_IN_RING: &[Cause] = &[Cause::Malformed("a frame in a ring")];
 const BAD_ORDER_IN_RING: &[Cause] = &[Cause::Malformed("a frame out of order in a ring")];
 /// How a device tells that it refused a peer's write: by an event, or (Soft-RoCE) to whoever asks it for something next.
@@ -488,6 +494,27 @@ fn bad_offers_are_refused() {
         let offer = liar.sound_offer(place(liar));
         liar.send_next(Frame::Offer, &offer[..OFFER - 1]);
     });
+}
+
+/// Payloads that come alone, with what no honest peer says beside them, or before it could.
+#[test]
+fn payloads_alone_that_lie() {
+    let test = "payloads_alone_that_lie";
+    let Some((fabric, _alone)) = given(test) else { return };
+    let Some(mut stage) = Stage::new(fabric, test) else { return };
+    let beside = |liar: &Liar, number: u32| 1 << 31 | (liar.taken & 0x7fff) << 16 | number & 0xffff;
+    stage.lie("no mark", BAD_LEAN, |liar, _| {
+        liar.send_alone(beside(liar, liar.number) & !(1 << 31));
+    });
+    stage.honest = 1;
+    for (what, off) in
+        [("of a frame to come", 1), ("of one that came", u32::MAX), ("far off", 0x7000)]
+    {
+        stage.lie(what, BAD_ORDER, |liar, _| {
+            liar.send_next(Frame::Data(1), b"hfirst");
+            liar.send_alone(beside(liar, liar.number.wrapping_add(off)));
+        });
+    }
 }
 
 /// Offers that are sealed well, of memory that is not there: the device refuses the write, and the endpoint ends.

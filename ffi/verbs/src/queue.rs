@@ -200,6 +200,8 @@ pub enum Kind {
 pub enum Operation<'a> {
     /// To a receive of the other side.
     Send,
+    /// The same, with four bytes beside it ([`Wc::beside`]). Not over iWARP.
+    SendBeside(u32),
     /// A datagram to that queue pair; only [`Kind::Datagram`].
     Datagram {
         /// Where to.
@@ -607,6 +609,7 @@ impl QueuePair {
     ) -> Result<(), VerbsError> {
         let (opcode, target) = match operation {
             Operation::Send => (raw::WR_SEND, raw::Target { atomic: [0; 4] }),
+            Operation::SendBeside(_) => (raw::WR_SEND_WITH_IMM, raw::Target { atomic: [0; 4] }),
             Operation::Datagram { to, number, key } => {
                 let ud = raw::Ud { ah: to.handle, remote_qpn: number, remote_qkey: key };
                 (raw::WR_SEND, raw::Target { ud })
@@ -627,6 +630,10 @@ impl QueuePair {
                 raw::Target { atomic: [address, compare, swap, rkey.into()] },
             ),
         };
+        let beside = match operation {
+            Operation::SendBeside(word) => word.to_be(),
+            _ => 0,
+        };
         let flag = |on: bool, flag| if on { flag } else { 0 };
         let mut request = raw::SendWr {
             wr_id: id,
@@ -635,7 +642,7 @@ impl QueuePair {
             num_sge: pieces.len() as i32,
             opcode,
             send_flags: flag(signalled, raw::SEND_SIGNALED) | flag(inline, raw::SEND_INLINE),
-            imm_data: 0,
+            imm_data: beside,
             wr: target,
             qp_type: 0,
             bind_or_tso: [0; 6],

@@ -50,6 +50,15 @@ pub struct Wc {
     pub dlid_path_bits: u8,
 }
 
+impl Wc {
+    /// What was sent beside the bytes that were received.
+    #[inline]
+    #[must_use]
+    pub fn beside(&self) -> Option<u32> {
+        (self.wc_flags & WC_WITH_IMM != 0).then_some(u32::from_be(self.imm_data))
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sge {
@@ -389,6 +398,8 @@ pub const ATOMIC_NONE: c_uint = 0;
 
 pub const WR_RDMA_WRITE: c_uint = 0;
 pub const WR_SEND: c_uint = 2;
+pub const WR_SEND_WITH_IMM: c_uint = 3;
+pub const WC_WITH_IMM: c_uint = 1 << 1;
 pub const WR_RDMA_READ: c_uint = 4;
 pub const WR_COMPARE_SWAP: c_uint = 5;
 pub const WR_FETCH_ADD: c_uint = 6;

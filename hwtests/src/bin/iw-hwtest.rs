@@ -61,6 +61,8 @@ const IWARP_RINGS: &[&str] = &[
 ];
 /// … and what there is none of: its devices leave repeating to TCP.
 const NOT_IWARP: &str = "--skip a_read_that_is_asked_for_twice_ends_nothing";
+/// What the quick set has of payloads alone once more over iWARP, where there are none.
+const IWARP_LEAN: &[&str] = &["what_fills_its_packets_goes_alone"];
 /// What the quick set has of each binary once more where memory is paged on demand, all of it that can be.
 const ON_DEMAND: &[(&str, &[&str])] = &[
     ("registration-", &[]),
@@ -185,6 +187,9 @@ fn main() -> ExitCode {
     }
     if let Some(rings) = named("ring-") {
         pieces.push(over_iwarp(rings, IWARP_RINGS));
+    }
+    if let Some(lean) = named("lean-") {
+        pieces.push(over_iwarp(lean, IWARP_LEAN));
     }
     if let Some(suite) = named("conformance-") {
         pieces.push(over_iwarp(suite, IWARP));
