@@ -108,6 +108,46 @@ fn of_short_ones_it_tells_by_itself_when_more_than_a_window_came() {
     assert_eq!(world.finish(0, request).result, Ok(()));
 }
 
+/// Where a header is left out that differs from the one before as that did (`verbs`), those of long messages must do so: each says what has arrived,
+/// and does not say it now and then, as short ones do.
+#[test]
+fn headers_of_long_messages_go_on_in_even_steps() {
+    let mut world = World::new(2, &[Profile::lossy()]);
+    let sent = |world: &mut World, len: usize| -> Vec<Vec<u8>> {
+        let data = Memory::of(pattern(len, 1));
+        let one = |_| {
+            let started = world.send(0, 1, Mode::Standard, &data, 1);
+            let header = world.fabric.last_header(0, Peer(0), Peer(1));
+            let into = Memory::zeroed(len);
+            let request = world.recv(1, &into, Source::Rank(0), TagMatch::Any);
+            assert_eq!(world.finish(1, request).result, Ok(()));
+            assert_eq!(world.finish_send(0, started), Ok(()));
+            // The answer, which is owed an acknowledgement.
+            let back = world.send(1, 0, Mode::Standard, &data, 1);
+            let request = world.recv(0, &into, Source::Rank(1), TagMatch::Any);
+            assert_eq!(world.finish(0, request).result, Ok(()));
+            assert_eq!(world.finish_send(1, back), Ok(()));
+            header
+        };
+        (0..20).map(one).collect()
+    };
+    let words = |header: &Vec<u8>| -> Vec<u64> {
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        header.chunks(8).map(word).collect()
+    };
+    let short = sent(&mut world, 8);
+    assert!(short.iter().any(|header| header.len() % 8 != 0), "short ones leave it out");
+    for len in [1024, 4096] {
+        let headers: Vec<_> = sent(&mut world, len).iter().map(words).collect();
+        let steps: Vec<Vec<u64>> = headers
+            .windows(2)
+            .map(|pair| pair[0].iter().zip(&pair[1]).map(|(a, b)| b.wrapping_sub(*a)).collect())
+            .collect();
+        assert!(headers.iter().all(|header| header.len() == 3), "{len}: {headers:x?}");
+        assert!(steps[1..].windows(2).all(|pair| pair[0] == pair[1]), "{len}: {steps:x?}");
+    }
+}
+
 #[test]
 fn of_the_last_ones_it_tells_when_it_is_asked() {
     let mut stream = Stream::begin(2, &[wide()]);

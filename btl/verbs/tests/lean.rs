@@ -1,4 +1,4 @@
-//! Payloads that are sent alone, on devices: with headers of every kind between them, beside frames by ring, and lost with a rail.
+//! Payloads that are sent alone, on devices: with headers of every kind between them, beside frames by ring, and ended in the middle.
 //!
 //! Both ends live in this process, on the devices of two hosts; runs in the virtual machine (`ci/hwtests`). Over iWARP no payload goes alone,
 //! and all the same must come.
@@ -209,5 +209,38 @@ fn headers_of_every_kind_come_as_they_were() {
         btl.invalidate(Peer(1 - (round % 2) as u32), Residue::Deliver, seen);
         ends.until("both to be closed", |ends| (0..2).all(|at| ends[at].1.closed > before[at]));
         ends.meet();
+    }
+}
+
+/// The connection ends while payloads are under way: what came is the beginning of what was sent, and the next connection starts from nothing.
+#[test]
+fn an_end_in_the_middle_of_payloads_alone() {
+    let test = "an_end_in_the_middle_of_payloads_alone";
+    let Some((fabric, _alone)) = given(test) else { return };
+    let mut ends = Ends::new(&fabric, test);
+    for round in 0..6_usize {
+        let frames: Vec<Frame> = (0..200)
+            .map(|n| (counting(round as u64, n << 32), payload(n as usize + round, 4096)))
+            .collect();
+        let before = ends.0.each_ref().map(|(_, seen)| (seen.frames.len(), seen.closed));
+        let (mut sent, stop) = (0, 40 + 20 * round);
+        let end = Instant::now() + WATCHDOG;
+        while sent < stop {
+            sent += usize::from(ends.send(0, &frames[sent]));
+            ends.turn();
+            assert!(Instant::now() < end, "{sent}\n{}\n{}", ends.dump(0), ends.dump(1));
+        }
+        if !fabric.is_iwarp() {
+            assert!(ends.alone(0)[0] > 0, "{}", ends.dump(0));
+        }
+        // Now the one who sends ends it, now the other.
+        let by = round % 2;
+        let (btl, seen) = &mut ends.0[by];
+        btl.invalidate(Peer(1 - by as u32), Residue::Deliver, seen);
+        ends.until("both to be closed", |ends| (0..2).all(|at| ends[at].1.closed > before[at].1));
+        let came = &ends.0[1].1.frames[before[1].0..];
+        assert!(came.len() <= sent && *came == frames[..came.len()], "{} of {sent}", came.len());
+        ends.meet();
+        ends.all_come([&frames, &frames[..20]]);
     }
 }

@@ -178,6 +178,13 @@ impl Fabric {
             .sum()
     }
 
+    /// The header of the frame that was sent last of those on their way.
+    pub fn last_header(&self, rail: u16, from: Peer, to: Peer) -> Vec<u8> {
+        let net = self.0.borrow();
+        let last = net.packets.get(&(rail, from, to)).and_then(|queue| queue.back());
+        last.expect("a frame waits").header.clone()
+    }
+
     /// Memory registered and not closed again.
     pub fn registered(&self) -> usize {
         self.0.borrow().memory.len()
