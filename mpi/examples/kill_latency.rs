@@ -8,8 +8,11 @@
 //! ranks as there are cores compute meanwhile, and these are not killed. `kill_latency apart` has only rank 0 wait,
 //! on the first core, and the victims end on the others, as on a host with a core for each rank.
 
+#![allow(unsafe_code)] // words of memory that processes share
+
 use ironweave::{ElementMut, Error as MpiError, World};
 use ironweave_ffi::system::prefer_short_slices;
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, kill_process, pidfd_open};
@@ -17,8 +20,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::fd::IntoRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 #[path = "kill_latency/others.rs"]
@@ -67,47 +70,56 @@ fn receive_all<T: ElementMut + Default + Copy, const N: usize>(
     Ok(values)
 }
 
-/// Where ranks note when they knew what, which costs a rank one system call: a message to rank 0 would take more time of a core on which others
-/// wait to learn the same than to learn it does. A file in memory that all have open.
+/// Where ranks note when they knew what: memory that all share. A message to rank 0, or a system call, would take time of a core on which others wait to
+/// learn the same.
 struct Book {
-    file: File,
+    memory: MmapRaw,
     size: u32,
 }
 
-/// What a rank notes of a kill: when it knew, and the pace then (0: not measured).
-const NOTE: usize = 16;
+/// What a rank notes of a kill, in words: when it knew, and the pace then (0: not measured).
+const NOTE: usize = 2;
 
 impl Book {
     /// Rank 0's, and how the others find it.
     fn new(size: u32) -> Result<(Book, [i32; 2]), Box<dyn Error>> {
         let file = File::from(memfd_create("kill_latency", MemfdFlags::CLOEXEC)?);
-        file.set_len(u64::from(size) * u64::from(size) * NOTE as u64)?;
-        let place = [getpid().as_raw_nonzero().get(), file.as_raw_fd()];
-        Ok((Book { file, size }, place))
+        file.set_len(u64::from(size) * u64::from(size) * (NOTE * 8) as u64)?;
+        let place = [getpid().as_raw_nonzero().get(), file.into_raw_fd()];
+        Ok((Book::open(place, size)?, place))
     }
 
     fn open([pid, fd]: [i32; 2], size: u32) -> Result<Book, Box<dyn Error>> {
-        let path = format!("/proc/{pid}/fd/{fd}");
-        Ok(Book { file: File::options().read(true).write(true).open(path)?, size })
+        let file = File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+        let book = Book { memory: MmapOptions::new().map_raw(&file)?, size };
+        // No page is to be found for it when time counts.
+        for at in 0..book.memory.len() / 8 {
+            book.word(at).fetch_or(0, Ordering::Relaxed);
+        }
+        Ok(book)
     }
 
-    fn place(&self, victim: u32, rank: u32) -> u64 {
-        (u64::from(victim) * u64::from(self.size) + u64::from(rank)) * NOTE as u64
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < self.memory.len() / 8, "a rank that is none");
+        // SAFETY: in bounds (just seen) and aligned, as mappings are; it lives as long as `self`, and all use it by atomics alone.
+        unsafe { AtomicU64::from_ptr(self.memory.as_mut_ptr().cast::<u64>().add(at)) }
     }
 
-    fn note(&self, victim: u32, rank: u32, at: u64, pace: u64) -> Outcome {
-        let mut note = [0; NOTE];
-        note[..8].copy_from_slice(&at.to_ne_bytes());
-        note[8..].copy_from_slice(&pace.to_ne_bytes());
-        Ok(self.file.write_all_at(&note, self.place(victim, rank))?)
+    fn place(&self, victim: u32, rank: u32) -> usize {
+        (victim * self.size + rank) as usize * NOTE
+    }
+
+    fn note(&self, victim: u32, rank: u32, at: u64, pace: u64) {
+        let place = self.place(victim, rank);
+        self.word(place + 1).store(pace, Ordering::Relaxed);
+        self.word(place).store(at, Ordering::Release);
     }
 
     /// `None`: it does not know yet.
-    fn read(&self, victim: u32, rank: u32) -> Result<Option<[u64; 2]>, Box<dyn Error>> {
-        let mut note = [0; NOTE];
-        self.file.read_exact_at(&mut note, self.place(victim, rank))?;
-        let word = |at: usize| note[at..at + 8].try_into().map(u64::from_ne_bytes);
-        Ok(Some([word(0)?, word(8)?]).filter(|[at, _]| *at != 0))
+    fn read(&self, victim: u32, rank: u32) -> Option<[u64; 2]> {
+        let place = self.place(victim, rank);
+        let at = self.word(place).load(Ordering::Acquire);
+        (at != 0).then(|| [at, self.word(place + 1).load(Ordering::Relaxed)])
     }
 }
 
@@ -133,7 +145,7 @@ fn learn_all(
 ) -> Outcome {
     for victim in victims {
         let at = learned(world, victim)?;
-        book.note(victim, world.rank(), at, if measures { pace() } else { 0 })?;
+        book.note(victim, world.rank(), at, if measures { pace() } else { 0 });
     }
     Ok(())
 }
@@ -306,7 +318,7 @@ fn kill(
     let mut known = Vec::new();
     for rank in waiting {
         let [at, pace] = loop {
-            if let Some(note) = book.read(victim, rank)? {
+            if let Some(note) = book.read(victim, rank) {
                 break note;
             }
             if now() - start > TOO_LATE {

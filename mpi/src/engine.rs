@@ -121,6 +121,7 @@ impl Engine {
             patience: job.params().duration("rte_suspect_timeout"),
             job,
         };
+        crate::idle::share_among(engine.living, engine.shared_cores);
         engine.learn_from_launcher();
         Ok(engine)
     }
@@ -310,8 +311,8 @@ impl Engine {
     /// Reads the new entries of the liveness page.
     fn learn_from_launcher(&mut self) {
         self.version = self.job.liveness().version();
-        let new: Vec<_> = self.job.liveness().failed_since(&mut self.page).collect();
-        for failed in new {
+        crate::idle::expect_crowd();
+        while let Some(failed) = self.next_on_page() {
             let how = match failed.how {
                 liveness::How::Signal(signal) => How::Signal(i32::from(signal)),
                 liveness::How::Exit(code) => How::Exit(i32::from(code)),
@@ -322,6 +323,10 @@ impl Engine {
             };
             self.proc_failed(failed.rank, how, Told::Launcher);
         }
+    }
+
+    fn next_on_page(&mut self) -> Option<liveness::FailedRank> {
+        self.job.liveness().failed_since(&mut self.page).next()
     }
 
     /// Looks at what transports say: proof fails the process, everything else only makes it a suspect, whom the detector

@@ -6,8 +6,8 @@
 //! 10 ms later: nobody who only offers makes the system choose again. Who sleeps does, when he wakes up. Whether the other still
 //! computes can only be seen by offering the core again, so that is done more and more rarely.
 
-use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicU32, Ordering};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The slices of a core that a process asks for: when it wakes up, or is to end, it need not wait for the slice of another that
@@ -17,8 +17,13 @@ const SLICE: Duration = Duration::from_micros(120);
 /// How long a thread sleeps between polls on a hogged core. Not less than the slice of who computes there: it would not be over
 /// when the sleeper wakes up, and nobody would look again before the next tick.
 const NAP: Duration = SLICE;
-/// A core that was offered and came back later than this is in the hands of somebody who computes.
+/// A core that was offered and came back later than this, and [`TURN`] for each process on a core, is in the hands of somebody who computes.
 const LONG: Duration = Duration::from_millis(1);
+/// What one of many that wait on a core may need of it once: to learn of a failure, to answer.
+const TURN: Duration = Duration::from_micros(100);
+/// How long the processes of a host may take to learn of a failure, one after the other: a core that comes back late then was with them.
+const CROWD: Duration = Duration::from_millis(3);
+
 /// Naps before a core that was found hogged is offered again, the first time: about as long as the offer may take.
 const NAPS_MIN: u32 = 32;
 /// Where it is found hogged again and again: about a second.
@@ -64,6 +69,32 @@ impl Core {
     }
 }
 
+/// After how many microseconds a core was offered for long.
+static LONG_HERE: AtomicU64 = AtomicU64::new(LONG.as_micros() as u64);
+
+/// So many processes share so many cores.
+pub(crate) fn share_among(processes: usize, cores: usize) {
+    LONG_HERE.store(long_among(processes, cores).as_micros() as u64, Ordering::Relaxed);
+}
+
+fn long_among(processes: usize, cores: usize) -> Duration {
+    LONG + TURN * processes.div_ceil(cores.max(1)) as u32
+}
+
+/// Until when others learn what this process has just learned, in microseconds.
+static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Everybody on this host is about to learn what this process has just learned, and needs a core for it.
+pub(crate) fn expect_crowd() {
+    let until = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default() + CROWD;
+    CROWDED_UNTIL.store(until.as_micros() as u64, Ordering::Relaxed);
+}
+
+fn is_crowded(offered: Timespec) -> bool {
+    let offered = Duration::try_from(offered).unwrap_or_default();
+    (offered.as_micros() as u64) < CROWDED_UNTIL.load(Ordering::Relaxed)
+}
+
 /// Asks the system for short slices for this thread.
 pub(crate) fn share_cores() {
     if let Err(error) = ironweave_ffi::system::prefer_short_slices(SLICE) {
@@ -80,7 +111,8 @@ fn offer(core: Core) -> Core {
     // Whoever was away for long has missed a tick: mostly the coarse clock, which costs nothing, tells that there is nothing to measure.
     let (offered, tick) = (Instant::now(), clock_gettime(ClockId::MonotonicCoarse));
     std::thread::yield_now();
-    let long = clock_gettime(ClockId::MonotonicCoarse) != tick && offered.elapsed() > LONG;
+    let late = || offered.elapsed().as_micros() as u64 > LONG_HERE.load(Ordering::Relaxed);
+    let long = clock_gettime(ClockId::MonotonicCoarse) != tick && late() && !is_crowded(tick);
     core.after(long)
 }
 
@@ -255,6 +287,24 @@ mod tests {
         let (core, slept) = after([true; 20]);
         assert_eq!(slept[..4], [0, NAPS_MIN, 2 * NAPS_MIN, 4 * NAPS_MIN]);
         assert_eq!(core, Core::Hogged { left: NAPS_MAX, naps: NAPS_MAX, calm: 0 });
+    }
+
+    #[test]
+    fn many_on_a_core_keep_it_for_longer_before_one_of_them_is_said_to_compute() {
+        assert_eq!(long_among(2, 2), Duration::from_micros(1_100));
+        assert_eq!(long_among(41, 2), Duration::from_micros(3_100));
+        assert_eq!(long_among(8, 0), Duration::from_micros(1_800), "no cores known");
+    }
+
+    #[test]
+    fn a_core_is_crowded_for_a_while_after_a_failure_was_learned() {
+        let at = |after: Duration| {
+            clock_gettime(ClockId::Monotonic) + Timespec::try_from(after).expect("short")
+        };
+        assert!(!is_crowded(at(Duration::ZERO)), "nobody has failed");
+        expect_crowd();
+        assert!(is_crowded(at(Duration::ZERO)));
+        assert!(!is_crowded(at(CROWD + Duration::from_secs(1))));
     }
 
     #[test]

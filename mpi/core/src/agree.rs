@@ -142,6 +142,7 @@ impl<B: Btl> Core<B> {
         mut patience: impl Patience,
         now: Nanos,
     ) -> Result<Agreeing, CoreError> {
+        self.catch_up(now);
         let there = self.comms.get(comm)?;
         let alone = there.recoveries.is_empty() && there.acked == 0 && !self.fenced;
         if alone && let Some(agreeing) = self.agree_by_board(comm, flag, &mut patience)? {

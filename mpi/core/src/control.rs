@@ -67,6 +67,7 @@ impl<B: Btl> Core<B> {
         awaited: bool,
         now: Nanos,
     ) -> Result<(CommKey, u64), CoreError> {
+        self.catch_up(now);
         let there = self.comms.any_mut(comm)?;
         let key = purpose.key(there.key());
         let lane = there.lane(purpose);

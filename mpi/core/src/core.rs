@@ -7,6 +7,7 @@ use crate::attributes::{Attributes, Keyvals};
 use crate::comm::{self, Communicator, Interruption, Table};
 use crate::identity::{Identity, Ids};
 use crate::lane::{Lane, Purpose};
+use crate::late::Late;
 use crate::persistent::Persistents;
 use crate::summons::{SUMMONS, Summonses};
 use crate::task::Tasks;
@@ -85,15 +86,17 @@ pub struct Core<B: Btl> {
     pub(crate) restless: bool,
     /// Of a failure: others are told with the next progress.
     pub(crate) untold: bool,
+    /// Failures that the control plane has still to learn of.
+    pub(crate) late: Late,
     /// There are tasks that go on by being looked at.
     pub(crate) stepping: bool,
     /// Others hold this process for failed.
     pub(crate) fenced: bool,
     board: Option<Board<'static>>,
     /// Calls of `progress` until deadlines that are far off are looked at.
-    patience: u32,
+    pub(crate) patience: u32,
     /// A deadline is close.
-    hurried: bool,
+    pub(crate) hurried: bool,
 }
 
 /// What an agreement decided.
@@ -120,6 +123,7 @@ impl<B: Btl> Core<B> {
         }
         let (me, size) = (config.me, config.size);
         let board = config.board.map(|words| Board::new(words, size));
+        let late = Late::nothing(config.hosts.as_deref());
         let mut core = Core {
             board,
             pml,
@@ -145,6 +149,7 @@ impl<B: Btl> Core<B> {
             unsaid: Vec::new(),
             restless: false,
             untold: false,
+            late,
             stepping: false,
             fenced: false,
             patience: PATIENCE,
@@ -210,13 +215,23 @@ impl<B: Btl> Core<B> {
         self.patience = self.patience.wrapping_sub(1);
         // One branch: the operands are cheaper than a second one.
         if self.restless | self.pml.has_control() | (self.patience == 0) {
-            let untold = std::mem::take(&mut self.untold);
-            let attended = self.attend(now());
-            // What others are told of a failure goes out within this call: there may be none after it for a while.
-            let told = if untold { 1 + self.pml.progress() } else { 0 };
-            return events + attended + told;
+            return events + self.attend_in_time(now());
         }
         if self.stepping { events + self.step_all(now()) } else { events }
+    }
+
+    #[cold]
+    fn attend_in_time(&mut self, now: Nanos) -> usize {
+        if self.is_late(now) {
+            self.wait_for_others();
+            return 0;
+        }
+        self.catch_up(now);
+        let untold = std::mem::take(&mut self.untold);
+        let attended = self.attend(now);
+        // What others are told of a failure goes out within this call: there may be none after it for a while.
+        let told = if untold { 1 + self.pml.progress() } else { 0 };
+        attended + told
     }
 
     /// Moves tasks on, and nothing else unless they have something to tell.
@@ -230,7 +245,7 @@ impl<B: Btl> Core<B> {
     /// When [`progress`](Core::progress) is to be called again though nothing arrives; `None`: never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.plane.next_deadline()
+        self.plane.next_deadline().into_iter().chain(self.late.until()).min()
     }
 
     /// Whether an operation is under way that goes on with each call of [`progress`](Core::progress).
@@ -270,6 +285,7 @@ impl<B: Btl> Core<B> {
     /// Everything but plain messages.
     #[cold]
     pub(crate) fn attend(&mut self, now: Nanos) -> usize {
+        self.catch_up(now);
         let mut moved = 0;
         let mut more = true;
         for _ in 0..ROUNDS {

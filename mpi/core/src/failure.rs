@@ -27,13 +27,21 @@ impl<B: Btl> Core<B> {
     }
 
     /// As [`proc_failed`](Core::proc_failed), where the launcher tells all processes of this host by the page that they share: those are left to
-    /// learn of it there first ([`Plane::failed_by_page`]).
+    /// learn of it there first ([`Plane::failed_by_page`]). While nothing here depends on the control plane it learns of it later, too
+    /// (`late.rs`).
     pub fn proc_failed_by_page(&mut self, process: u32, now: Nanos) {
-        self.apply(process, now, Plane::failed_by_page);
+        if !self.may_be_late() {
+            self.apply(process, now, Plane::failed_by_page);
+        } else if self.exclude(process) {
+            self.interrupt_with(process);
+            self.be_late(process, now);
+        }
     }
 
     fn apply(&mut self, process: u32, now: Nanos, learn: impl FnOnce(&mut Plane, u32, Nanos)) {
         if self.exclude(process) {
+            self.fresh.push(process);
+            self.restless = true;
             self.untold = true;
             self.take_controls(now);
             self.hear_board(true);
@@ -44,7 +52,10 @@ impl<B: Btl> Core<B> {
 
     /// Others, first among them the process `source`, say that these have failed.
     pub(crate) fn told(&mut self, processes: &RankSet, source: u32, now: Nanos) {
+        self.catch_up(now);
         let new: Vec<u32> = processes.iter().filter(|&process| self.exclude(process)).collect();
+        self.fresh.extend(&new);
+        self.restless |= !new.is_empty();
         self.take_controls(now);
         self.hear_board(true);
         self.plane.failed_from(processes, source, now);
@@ -56,8 +67,6 @@ impl<B: Btl> Core<B> {
         if process == self.me.0 || process >= self.config.size || !self.known.insert(process) {
             return false;
         }
-        self.fresh.push(process);
-        self.restless = true;
         self.pml.proc_failed(Peer(process));
         true
     }
@@ -189,6 +198,7 @@ impl<B: Btl> Core<B> {
 
     /// Tells all members: by the board where they share it.
     fn give_notice(&mut self, key: CommKey, scope: Scope, now: Nanos) {
+        self.catch_up(now);
         let board = self.board();
         if !board.is_some_and(|board| self.plane.revoke_by_board(key, scope, &board)) {
             self.plane.revoke(key, scope, now);

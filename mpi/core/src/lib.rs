@@ -29,6 +29,7 @@ mod group;
 mod identity;
 mod intercomm;
 mod lane;
+mod late;
 mod letter;
 mod persistent;
 mod summons;

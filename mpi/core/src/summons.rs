@@ -92,6 +92,13 @@ fn decode(bytes: &[u8], size: u32) -> Option<Group> {
     rest.is_empty().then(|| Group::from_runs(&runs, size))?
 }
 
+impl Summonses {
+    /// Whether nobody was told of any.
+    pub fn are_none(&self) -> bool {
+        self.told.is_empty()
+    }
+}
+
 impl<B: Btl> Core<B> {
     /// Tells the group of the key, unless that has been done, or all have left already. `from`: who told it here.
     pub(crate) fn summon(&mut self, key: CommKey, group: &Group, from: Option<u32>) {

@@ -3,13 +3,13 @@
 
 #![allow(unsafe_code)] // lends a buffer that it owns to a collective
 
-use ironweave_btl::memory::{OwnedBuffer, SendRegion};
+use ironweave_btl::memory::{OwnedBuffer, RecvRegion, SendRegion};
 use ironweave_btl::{Address, Btl, Counters, Peer};
 use ironweave_btl_sim::{RailModel, SimBtl, SimFault, SimNet};
 use ironweave_coll::{Call, Memory, Root};
 use ironweave_core::{Attributes, CommHandle, Config, Core, CoreError, Group, Output, TaskId};
 use ironweave_ft::{Board, PlaneConfig};
-use ironweave_pml::ob1::{Config as PmlConfig, Ob1};
+use ironweave_pml::ob1::{Config as PmlConfig, Ob1, PmlError, Source, TagMatch};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -614,4 +614,121 @@ fn what_a_communicator_has_is_inherited_as_the_standard_says() {
     core.set_errhandler(dup, ErrorHandler::Fatal).expect("there");
     let Raised::Fatal(text) = core.raise(dup, "barrier", &error) else { panic!("fatal") };
     assert_eq!(text, "rank 0: barrier on communicator \"copy\": the communicator has been revoked");
+}
+
+/// Everybody but the dead reads of it on the page of the host.
+fn read_on_the_page(cluster: &mut Cluster, victim: u32) {
+    cluster.net.fault(SimFault::Kill(Peer(victim)));
+    cluster.cores[victim as usize] = None;
+    cluster.all(|core, _, now| core.proc_failed_by_page(victim, now));
+}
+
+fn learned(core: &Core<SimBtl>, victim: u32) -> bool {
+    core.plane.dead().contains(victim)
+}
+
+/// What a process waits for from the dead ends at once, and what is begun later fails at once; the control plane is told when the others have had the time to
+/// read the page. No message is sent before.
+#[test]
+fn what_the_page_tells_ends_requests_at_once_and_is_told_to_the_control_plane_later() {
+    let mut cluster = Cluster::on_a_host(4, 1);
+    let comm = cluster.core(0).world();
+    cluster.settle();
+    let buffer = OwnedBuffer::zeroed(8);
+    // SAFETY: the buffer is kept until the request is over.
+    let into = unsafe { buffer.recv_region() };
+    let core = cluster.core(0);
+    let id = core.point_to_point(comm).expect("there");
+    let (from, tag) = (Source::Rank(3), TagMatch::Tag(1));
+    let request = core.pml.recv_into(id, into, from, tag, true).expect("there");
+    let sent =
+        |cluster: &Cluster| cluster.counters.iter().map(|of| of.frames_sent.get()).sum::<u64>();
+    let (before, at) = (sent(&cluster), cluster.now());
+    read_on_the_page(&mut cluster, 3);
+    let core = cluster.core(0);
+    let ended = core.pml.test(request).expect("it is over").result;
+    assert_eq!(ended, Err(PmlError::ProcFailed { rank: 3 }));
+    assert!(core.is_failed(3));
+    let call = Call::Barrier;
+    let memory = || Memory { send: SendRegion::of_static(&[]), recv: RecvRegion::empty() };
+    let begun = core.icollective(comm, &call, memory(), None, at);
+    assert_eq!(begun, Err(CoreError::ProcFailed { rank: 3 }));
+    assert_eq!(cluster.all(|core, _, _| learned(core, 3)), [false; 3]);
+    assert_eq!(cluster.all(|core, _, _| core.next_deadline()), [Some(at + 1_000_000); 3]);
+    // A process may look as often as it likes before.
+    for _ in 0..1000 {
+        cluster.all(|core, _, now| core.progress(|| now + 999_999));
+    }
+    assert_eq!(cluster.all(|core, _, _| learned(core, 3)), [false; 3]);
+    assert_eq!(sent(&cluster), before, "nobody was told");
+    cluster.settle();
+    assert_eq!(cluster.all(|core, _, _| learned(core, 3)), [true; 3]);
+    assert!(cluster.now() >= at + 1_000_000 && sent(&cluster) > before);
+}
+
+/// Whoever asks anything of the control plane has it know first: an agreement, a shrink, a revocation, a creation; and who waits for it already does not
+/// wait longer.
+#[test]
+fn the_control_plane_knows_what_the_page_tells_before_it_is_asked() {
+    type Ask = fn(&mut Core<SimBtl>, u64);
+    let asks: [Ask; 6] = [
+        |core, now| _ = core.iagree(core.world(), 1, now).expect("there"),
+        |core, now| _ = core.agree(core.world(), 1, 0, now).expect("there"),
+        |core, now| _ = core.ishrink(core.world(), now).expect("there"),
+        |core, now| core.revoke(core.world(), now).expect("there"),
+        |core, now| _ = core.idup(core.world(), none(), None, now).expect("there"),
+        |core, now| {
+            core.free(core.world()).expect("there");
+            core.progress(|| now);
+        },
+    ];
+    for (nth, ask) in asks.iter().enumerate() {
+        let mut cluster = Cluster::on_a_host(3, 1);
+        cluster.settle();
+        read_on_the_page(&mut cluster, 2);
+        let now = cluster.now();
+        assert!(!learned(cluster.core(0), 2));
+        ask(cluster.core(0), now);
+        assert!(learned(cluster.core(0), 2), "asked {nth}");
+    }
+    let mut cluster = Cluster::new(3, 1);
+    cluster.settle();
+    read_on_the_page(&mut cluster, 2);
+    assert!(learned(cluster.core(0), 2), "others may not read the same page");
+    let mut cluster = Cluster::on_a_host(3, 1);
+    cluster.settle();
+    let now = cluster.now();
+    let core = cluster.core(0);
+    let task = core.iagree(core.world(), 1, now).expect("there");
+    read_on_the_page(&mut cluster, 2);
+    assert!(learned(cluster.core(0), 2), "an agreement is under way");
+    assert!(!learned(cluster.core(1), 2));
+    let core = cluster.core(1);
+    let other = core.iagree(core.world(), 1, now).expect("there");
+    cluster.settle();
+    for outcome in cluster.outcomes(&[(0, task), (1, other)]) {
+        let failure = Some(CoreError::ProcFailed { rank: 2 });
+        assert_eq!(outcome, Ok(Output::Agreed { flag: 1, failure }));
+    }
+}
+
+/// A process that has read of it is asked by one that has read of it, too, and asks back: by then it knows.
+#[test]
+fn a_frame_of_another_process_has_the_control_plane_know() {
+    let mut cluster = Cluster::on_a_host(3, 1);
+    cluster.settle();
+    read_on_the_page(&mut cluster, 2);
+    let at = cluster.now();
+    let core = cluster.core(0);
+    let task = core.iagree(core.world(), 1, at).expect("there");
+    for _ in 0..100 {
+        cluster.turns(4);
+    }
+    assert!(learned(cluster.core(1), 2), "{} ns later", cluster.now() - at);
+    assert!(cluster.now() < at + 1_000_000, "not by the time that has passed");
+    let now = cluster.now();
+    let core = cluster.core(1);
+    let other = core.iagree(core.world(), 1, now).expect("there");
+    cluster.settle();
+    assert_eq!(cluster.outcomes(&[(0, task), (1, other)]).len(), 2);
 }

@@ -64,6 +64,8 @@ pub(super) struct Comm {
     /// Arriving messages take the long way: it is interrupted, has poisoned members, or messages wait for their turn.
     pub careful: bool,
     pub members: Vec<Member>,
+    /// Each member's rank is its process.
+    by_process: bool,
     pub queues: Queues,
     pub failures: Failures,
     /// Messages that came ahead of their turn, by (source, sequence number).
@@ -79,7 +81,9 @@ pub(super) struct Parked {
 
 impl Comm {
     fn new(spec: CommSpec) -> Self {
-        let members = spec.remote.unwrap_or(spec.group).into_iter().map(|peer| Member {
+        let group = spec.remote.unwrap_or(spec.group);
+        let by_process = (0..).zip(&group).all(|(rank, peer)| peer.0 == rank);
+        let members = group.into_iter().map(|peer| Member {
             peer,
             next_seq: 0,
             expected: 0,
@@ -96,6 +100,7 @@ impl Comm {
             poisoned: 0,
             careful: false,
             members: members.collect(),
+            by_process,
             queues: Queues::new(),
             failures: Failures::default(),
             parked: BTreeMap::new(),
@@ -125,7 +130,17 @@ impl Comm {
 
     /// The ranks of a process: one, but for programs that put a process twice into a group.
     pub fn ranks_of(&self, peer: Peer) -> impl Iterator<Item = u32> {
-        (0..).zip(&self.members).filter(move |(_, m)| m.peer == peer).map(|(rank, _)| rank)
+        // Not to look at each of many members for one.
+        let ranks = match (self.by_process, peer.0 as usize) {
+            (true, at) if at < self.members.len() => at..at + 1,
+            (true, _) => 0..0,
+            (false, _) => 0..self.members.len(),
+        };
+        let first = ranks.start as u32;
+        (first..)
+            .zip(&self.members[ranks])
+            .filter(move |(_, m)| m.peer == peer)
+            .map(|(rank, _)| rank)
     }
 }
 

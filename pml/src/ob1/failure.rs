@@ -13,6 +13,7 @@ use super::send::SendState;
 use super::unexpected::{Body, Place, Unexpected};
 use super::{CommId, Ob1, PmlError, RailId, Source};
 use ironweave_btl::{Btl, Cause, EndpointState, Fault, Peer, Residue, Scope};
+use smallvec::SmallVec;
 
 /// What a communicator knows of failures in its (remote) group.
 #[derive(Default)]
@@ -202,12 +203,12 @@ impl Engine {
         self.withdrawn.retain(|(of, _)| *of != peer);
         self.lost.retain(|(of, _)| *of != peer);
 
-        let comms: Vec<(u32, Vec<u32>)> =
-            self.comms.iter().map(|(slot, comm)| (slot, comm.ranks_of(peer).collect())).collect();
-        for (slot, ranks) in comms {
-            for rank in ranks {
-                self.record_failure(slot, rank, verdict);
-            }
+        let comms = self.comms.iter();
+        let places: SmallVec<[(u32, u32); 8]> = comms
+            .flat_map(|(slot, comm)| comm.ranks_of(peer).map(move |rank| (slot, rank)))
+            .collect();
+        for (slot, rank) in places {
+            self.record_failure(slot, rank, verdict);
         }
         let recvs: Vec<u32> = self
             .recvs
@@ -259,7 +260,7 @@ impl Engine {
         comm.parked.retain(|&(source, _), _| source != rank);
         comm.watch();
         self.drop_messages(slot, rank, false);
-        let posted: Vec<u32> = self
+        let posted: SmallVec<[u32; 8]> = self
             .recvs
             .iter()
             .filter(|(_, r)| r.comm.slot == slot)

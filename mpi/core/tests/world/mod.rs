@@ -310,9 +310,13 @@ impl World {
         if self.fence[me as usize] <= now {
             core.fence();
         }
+        // As the launcher's page tells of it, or by a detector.
+        let by_page = self.plan.seed.is_multiple_of(2);
         news.retain(|&(at, dead)| {
-            if at <= now {
-                core.proc_failed(dead, now);
+            match at <= now {
+                true if by_page => core.proc_failed_by_page(dead, now),
+                true => core.proc_failed(dead, now),
+                false => {}
             }
             at > now
         });
