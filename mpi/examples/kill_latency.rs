@@ -94,7 +94,7 @@ impl Book {
         let book = Book { memory: MmapOptions::new().map_raw(&file)?, size };
         // No page is to be found for it when time counts.
         for at in 0..book.memory.len() / 8 {
-            book.word(at).fetch_or(0, Ordering::Relaxed);
+            let _ = book.word(at).compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         Ok(book)
     }

@@ -61,6 +61,8 @@ const CLEARED_AT_ONCE: usize = 4;
 const CALM: Duration = Duration::from_millis(5);
 /// Unless so many endpoints have ended.
 const REMAINS_MAX: usize = 64;
+/// By how many rows the tables of peers grow.
+const ROWS: usize = 64;
 /// The longest frame, and the fragments of long messages: a window of 4 MiB went 5 % faster than with half of it, and another
 /// 5 % with longer pieces (`pieces.rs`). Where strings move quickly 512 KiB: windows of 1 MiB and of 4 MiB 2 % faster, on Zen 5 in turns.
 pub(crate) fn max_bcopy() -> usize {
@@ -265,9 +267,11 @@ impl Shm {
         debug_assert!(peer.0 <= PEER_MAX, "{peer} was not checked");
         let row = peer.index();
         if self.endpoints.len() <= row {
-            self.endpoints.resize_with(row + 1, Endpoint::default);
-            self.tx.resize_with(row + 1, || None);
-            self.rx.resize_with(row + 1, || None);
+            // Not one by one: the first that is heard of a peer may be that it is dead, when others wait for this core.
+            let rows = (row + 1).next_multiple_of(ROWS);
+            self.endpoints.resize_with(rows, Endpoint::default);
+            self.tx.resize_with(rows, || None);
+            self.rx.resize_with(rows, || None);
         }
         &mut self.endpoints[row]
     }

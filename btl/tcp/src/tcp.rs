@@ -64,6 +64,8 @@ const CUT: usize = 32 << 10;
 
 /// Longest stay of a departed rail for its last bytes to arrive.
 const LINGER: Duration = Duration::from_secs(1);
+/// By how many the table of peers grows.
+const SLOTS: usize = 64;
 
 /// One rail.
 pub struct Tcp {
@@ -216,7 +218,8 @@ impl Tcp {
     /// The slot of `peer`, made if need be.
     pub(crate) fn slot(&mut self, peer: Peer) -> &mut Slot {
         if self.slots.len() <= peer.index() {
-            self.slots.resize_with(peer.index() + 1, Slot::default);
+            // Not one by one: the first that is heard of a peer may be that it is dead, when others wait for this core.
+            self.slots.resize_with((peer.index() + 1).next_multiple_of(SLOTS), Slot::default);
         }
         &mut self.slots[peer.index()]
     }

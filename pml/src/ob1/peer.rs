@@ -364,6 +364,8 @@ pub(super) struct Peers {
 
 /// More processes than any job has: a transport that names one beyond is wrong.
 pub(super) const PEERS_MAX: usize = 1 << 24;
+/// By how many rows the tables grow.
+const ROWS: usize = 64;
 
 impl Peers {
     pub const fn new() -> Self {
@@ -403,8 +405,10 @@ impl Peers {
     #[cold]
     fn grow(&mut self, peer: Peer) {
         assert!(peer.index() < PEERS_MAX, "{peer} is beyond any job");
-        self.states.resize_with(peer.index() + 1, || None);
-        self.fast.resize(peer.index() + 1, Fast::NONE);
+        // Not one by one: the first that is heard of a peer may be that it is dead, when others wait for this core.
+        let rows = (peer.index() + 1).next_multiple_of(ROWS);
+        self.states.resize_with(rows, || None);
+        self.fast.resize(rows, Fast::NONE);
     }
 
     /// Puts a peer on the list of those with something to send.
