@@ -2,16 +2,13 @@
 //!
 //! What the launcher writes on the page that all processes of a host share each of them reads there. With more processes than cores they have to
 //! do so one after the other, and each waits for those before it: so who has learned of a failure ends what waits for the dead, and goes on with
-//! its program. That the control plane leaves out the dead, and tells neighbours, who read the same page, is put off for [`PAGE_FIRST`], or
+//! its program. That the control plane leaves out the dead, and tells neighbours, who read the same page, is put off for `PlaneConfig::page_first`, or
 //! until anything is asked of the control plane: an agreement, a notice, a frame of another process. Where a job has several hosts nothing is
 //! put off. It is as if the news had come that much later, which it may at any time; who waits for the control plane itself does not put it off.
 
 use crate::Core;
 use ironweave_btl::Btl;
 use ironweave_ft::Nanos;
-
-/// How long others have to read the page, in nanoseconds.
-const PAGE_FIRST: Nanos = 1_000_000;
 
 /// Calls of [`Core::progress`] between two looks at the time: what is put off must not cost more than it saves.
 const LOOKS: u32 = 16;
@@ -49,7 +46,7 @@ impl<B: Btl> Core<B> {
     /// The control plane learns of the failure of `process` later.
     pub(crate) fn be_late(&mut self, process: u32, now: Nanos) {
         if self.late.processes.is_empty() {
-            self.late.until = now.saturating_add(PAGE_FIRST);
+            self.late.until = now.saturating_add(self.config.plane.page_first);
         }
         self.late.processes.push(process);
         self.wait_for_others();
