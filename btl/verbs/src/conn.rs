@@ -170,6 +170,8 @@ pub struct Conn {
     pub home: Home,
     /// The peer is to be offered our ring as soon as it has a buffer for that.
     owes_offer: bool,
+    /// Whether the last frame of the peer came by our ring.
+    pub by_ring: bool,
     /// There is a part of a frame in our ring, since a look.
     pub part: bool,
     part_since: Option<Instant>,
@@ -230,6 +232,7 @@ impl Conn {
             away: None,
             home: Home::None(0),
             owes_offer: false,
+            by_ring: false,
             part: false,
             part_since: None,
             doom: None,

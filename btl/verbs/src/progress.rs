@@ -9,13 +9,15 @@ use crate::rail::Verbs;
 use crate::ring::{Order, order};
 use crate::wire::{self, Frame, OFFER, PREFIX};
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
-use ironweave_ffi_verbs::{Event, Status, Wc};
+use ironweave_ffi_verbs::{CompletionQueue, Event, Status, Wc};
 use std::time::{Duration, Instant};
 
 /// Completions taken in one go.
 pub const BATCH: usize = 16;
 /// The clock is looked at every so many calls.
 const STRIDE: u32 = 32;
+/// While no frame, put or get is out: every so many calls look whether a credit, a probe or a queue pair is over.
+const OVER_EVERY: u32 = 8;
 /// Time between looks at letters and events while no connection is being made.
 const LOOK: Duration = Duration::from_millis(1);
 /// Time between looks at connections, by how many there are.
@@ -25,7 +27,12 @@ const SWEEP_EACH: Duration = Duration::from_micros(20);
 impl Verbs {
     #[inline]
     pub(crate) fn make_progress<S: Sink>(&mut self, sink: &mut S) -> usize {
-        let mut reports = self.poll_queues(sink).0;
+        // Those of requests are few where one waits for a peer, and looking for them takes as long as looking for what arrives.
+        let over = self.in_flight > 0 || self.calls.is_multiple_of(OVER_EVERY);
+        let mut reports = self.poll_arrivals(sink).0;
+        if over {
+            reports += self.poll_over(sink).0;
+        }
         while let Some((descriptor, outcome)) = self.done.pop_front() {
             reports += 1;
             self.counters.purged.add(u64::from(outcome.is_err()));
@@ -49,26 +56,47 @@ impl Verbs {
     /// Takes a batch of completions of both queues and of what lies in rings: how many reports were made, and whether
     /// there was nothing.
     pub(crate) fn poll_queues<S: Sink>(&mut self, sink: &mut S) -> (usize, bool) {
+        let (arrived, none) = self.poll_arrivals(sink);
+        let (over, nothing) = self.poll_over(sink);
+        (arrived + over, none && nothing)
+    }
+
+    /// Takes a batch of what arrived.
+    fn poll_arrivals<S: Sink>(&mut self, sink: &mut S) -> (usize, bool) {
         // Completions that `arm` found came before all others.
         let mut reports = if self.found.is_empty() { 0 } else { self.take_found(sink) };
         let by_ring = self.poll_rings(sink);
         reports += by_ring;
-        // Out of `self` for as long as it is read; made once, for clearing it at each look would take longer than the look.
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.resize(BATCH, Wc::default());
-        let arrived = self.arrivals.poll(&mut batch);
-        for completion in &batch[..arrived.unwrap_or(0)] {
+        let (batch, arrived) = self.poll(|of| &of.arrivals);
+        for completion in &batch[..arrived] {
             reports += self.arrived(completion, sink);
         }
-        let over = self.sends.poll(&mut batch);
-        for completion in &batch[..over.unwrap_or(0)] {
+        self.batch = batch;
+        (reports, arrived == 0 && by_ring == 0)
+    }
+
+    /// Takes a batch of requests that are over.
+    fn poll_over<S: Sink>(&mut self, sink: &mut S) -> (usize, bool) {
+        let (batch, over) = self.poll(|of| &of.sends);
+        let mut reports = 0;
+        for completion in &batch[..over] {
             reports += self.request_over(completion, sink);
         }
         self.batch = batch;
-        if arrived.is_none() || over.is_none() {
+        (reports, over == 0)
+    }
+
+    /// What is in a queue, and how many. The batch is out of `self` for as long as it is read; made once, for clearing it at each look
+    /// would take longer than the look.
+    #[inline]
+    fn poll(&mut self, queue: impl Fn(&Verbs) -> &CompletionQueue) -> (Vec<Wc>, usize) {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.resize(BATCH, Wc::default());
+        let polled = queue(self).poll(&mut batch);
+        if polled.is_none() {
             self.device_broke();
         }
-        (reports, arrived.unwrap_or(0) == 0 && over.unwrap_or(0) == 0 && by_ring == 0)
+        (batch, polled.unwrap_or(0))
     }
 
     /// Takes all completions that are there now: how many reports were made.
@@ -271,6 +299,7 @@ impl Verbs {
                 };
                 conn.came.follow(header);
                 conn.came.alone += u64::from(lean.is_some());
+                conn.by_ring = false;
                 offers = self.ring.is_some_and(|shape| lean.is_none() && len <= shape.longest())
                     && conn.sent_short(self.config.ring_after);
                 self.counters.frames_received.add(1);
