@@ -335,7 +335,7 @@ impl Core {
                 if prefix.number.get() == ep.next_in =>
             {
                 self.deliver(peer, kind, message.len(), header, payload, sink);
-                self.catch_up(peer, token, sink);
+                self.catch_up(peer, token, false, sink);
             }
             Kind::Data | Kind::Begin | Kind::Piece | Kind::Lead => {
                 if let Err(what) = ep.stash(prefix.number.get(), message, window) {
@@ -434,7 +434,7 @@ impl Core {
         if last {
             self.heard_all(peer, sink);
         }
-        self.catch_up(peer, life, sink);
+        self.catch_up(peer, life, false, sink);
     }
 
     /// The lane of that life was closed: what was on its way over it is lost.
@@ -488,14 +488,27 @@ impl Core {
         }
     }
 
-    /// Hands up frames that came before their turn, and whose turn it is now.
+    /// Hands up frames that came before their turn, and whose turn it is now; one with a LEAD only if `lead`, and otherwise later.
     #[inline]
-    fn catch_up<S: Sink>(&mut self, peer: Peer, token: u64, sink: &mut S) {
-        while let Some((_, ep)) = self.live(token)
-            && let Some(message) = ep.take_stashed()
-            && let Some((_, kind, header, payload)) = Prefix::split(&message)
-        {
+    fn catch_up<S: Sink>(&mut self, peer: Peer, token: u64, lead: bool, sink: &mut S) {
+        while let Some((_, ep)) = self.live(token) {
+            if !lead && ep.is_lead_next() {
+                self.leads.later.push(token);
+                return;
+            }
+            let Some(message) = ep.take_stashed() else { return };
+            let Some((_, kind, header, payload)) = Prefix::split(&message) else { return };
             self.deliver(peer, kind, message.len(), header, payload, sink);
+        }
+    }
+
+    /// Hands up frames with a LEAD that were put off.
+    #[cold]
+    pub(crate) fn catch_up_later<S: Sink>(&mut self, sink: &mut S) {
+        for life in std::mem::take(&mut self.leads.later) {
+            if let Some((peer, _)) = self.live(life) {
+                self.catch_up(peer, life, true, sink);
+            }
         }
     }
 

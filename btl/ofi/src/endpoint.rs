@@ -232,6 +232,13 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Whether the next frame came early, and is one with a LEAD.
+    #[inline]
+    pub(crate) fn is_lead_next(&self) -> bool {
+        let next = self.early.get(&self.next_in).filter(|_| self.led.is_none());
+        next.is_some_and(|message| leads::is_lead(message))
+    }
+
     /// The next frame, if it came early.
     #[inline]
     pub(crate) fn take_stashed(&mut self) -> Option<Vec<u8>> {

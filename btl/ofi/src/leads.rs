@@ -16,6 +16,10 @@
 //! Frames that fit in one message ([`LENT_FROM`] bytes and more) go over the pair, too, as they would over the rail, but out of the sender's
 //! memory.
 //!
+//! A LEAD asks its owner at once where the rest shall go, and who has just heard that his send is over has not posted his next receive
+//! yet. So a LEAD that comes together with other news is put off until the next call of `progress` (two processes that send to and fro: the answer is
+//! on its way before the sender has looked for the end of its own send).
+//!
 //! What is under way over a pair that is closed is lost, and with it the life of the connection: each side tells the other with the
 //! end of its lane which frame it awaits, so the sender knows whether what it had sent over the pair has arrived
 //! ([`Leads::lost`]).
@@ -62,6 +66,8 @@ pub(crate) struct Leads {
     unstarted: Vec<usize>,
     /// Lives whose peer's LEAD is here, and whose lane is to be told where the rest goes.
     pub awaited: Vec<u64>,
+    /// Lives whose next frame, with a LEAD, is here and was put off.
+    pub later: Vec<u64>,
     /// Frames that went by way of buffers after all: to be given back.
     pub copied: Vec<Descriptor>,
     /// Frames so far, for dumps.
@@ -71,8 +77,9 @@ pub(crate) struct Leads {
 
 impl Leads {
     pub(crate) fn new() -> Self {
-        let (unstarted, awaited, copied) = (Vec::new(), Vec::new(), Vec::new());
-        Leads { out: Slab::new(), unstarted, awaited, copied, went: 0, came: 0 }
+        let (unstarted, awaited, later) = (Vec::new(), Vec::new(), Vec::new());
+        let copied = Vec::new();
+        Leads { out: Slab::new(), unstarted, awaited, later, copied, went: 0, came: 0 }
     }
 
     #[inline]
@@ -90,7 +97,8 @@ impl Leads {
 
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.unstarted.is_empty() && self.awaited.is_empty() && self.copied.is_empty()
+        let none_waits = self.awaited.is_empty() && self.later.is_empty();
+        self.unstarted.is_empty() && none_waits && self.copied.is_empty()
     }
 
     /// The mark of the next frame.
@@ -152,6 +160,7 @@ impl Leads {
         let marks: Vec<usize> = of_life.map(|(mark, _)| mark).collect();
         self.unstarted.retain(|mark| !marks.contains(mark));
         self.awaited.retain(|of| *of != life);
+        self.later.retain(|of| *of != life);
         let mut taken: Vec<Descriptor> = Vec::new();
         taken.extend(self.copied.extract_if(.., |descriptor| descriptor.peer == peer));
         taken.extend(marks.into_iter().map(|mark| self.out.remove(mark).descriptor));

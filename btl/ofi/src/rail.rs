@@ -347,9 +347,12 @@ impl Ofi {
 
     #[inline]
     fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+        if !self.core.leads.later.is_empty() {
+            self.core.catch_up_later(sink);
+        }
         let Some(port) = self.port.as_mut() else { return 0 };
         let core = &mut self.core;
-        match port.poll(|event| core.event(event, sink)) {
+        match port.poll(|event| core.event(event, sink), leads::is_lead) {
             Ok(count) => count,
             Err(error) => {
                 let Verdict::Device(cause) = judge(Place::Queue, error) else { return 0 };
@@ -635,7 +638,7 @@ impl Btl for Ofi {
         if !port.is_waitable() {
             return Armed::PollOnly;
         }
-        if !self.core.is_idle() {
+        if !self.core.is_idle() || !self.core.leads.is_idle() {
             return Armed::Ready;
         }
         port.wait_on().map_or(Armed::Ready, Armed::Wait)
@@ -646,7 +649,10 @@ impl Btl for Ofi {
             // What has arrived for it is among what has arrived for all.
             for _ in 0..64 {
                 let seen = self.poll(sink);
-                if seen == 0 && self.core.leads.awaited.is_empty() {
+                if seen == 0
+                    && self.core.leads.awaited.is_empty()
+                    && self.core.leads.later.is_empty()
+                {
                     break;
                 }
                 self.tend_leads(sink);

@@ -25,15 +25,24 @@ pub enum Look {
 }
 
 impl Port {
-    /// Reports what is over or has arrived, up to a few batches. Returns how much; 0 means idle.
+    /// Reports what is over or has arrived, up to a few batches. Returns how much; 0 means idle. A message that `stays` is reported
+    /// first or by the next call, and so is what came after it.
     ///
     /// # Errors
     /// The completion queue itself failed (it overran): the port is of no use any more.
     #[inline]
-    pub fn poll(&mut self, mut each: impl FnMut(Event<'_>)) -> Result<usize, Errno> {
+    pub fn poll(
+        &mut self,
+        mut each: impl FnMut(Event<'_>),
+        stays: impl Fn(&[u8]) -> bool,
+    ) -> Result<usize, Errno> {
         let mut entries = [const { MaybeUninit::<raw::CqEntry>::uninit() }; BATCH];
         let mut reports = 0;
-        if let Some(entry) = self.left.take() {
+        while let Some(entry) = self.left.pop_front() {
+            if reports > 0 && self.is_message(&entry, &stays) {
+                self.left.push_front(entry);
+                return self.polled(reports);
+            }
             self.completed(&entry, &mut each)?;
             reports += 1;
         }
@@ -64,26 +73,47 @@ impl Port {
                     for entry in &entries[..count.min(BATCH)] {
                         // SAFETY: the call says that it wrote that many.
                         let entry = unsafe { entry.assume_init() };
+                        if !self.left.is_empty() || reports > 0 && self.is_message(&entry, &stays) {
+                            self.left.push_back(entry);
+                            continue;
+                        }
                         self.completed(&entry, &mut each)?;
+                        reports += 1;
                     }
-                    reports += count;
-                    if count < BATCH {
+                    if count < BATCH || !self.left.is_empty() {
                         break;
                     }
                 }
             }
         }
+        self.polled(reports)
+    }
+
+    #[inline]
+    fn polled(&mut self, reports: usize) -> Result<usize, Errno> {
         if !self.to_post.is_empty() {
             self.post()?;
         }
         Ok(reports)
     }
 
+    /// Whether an entry tells of a message that is such a one.
+    #[inline]
+    fn is_message(&self, entry: &raw::CqEntry, such: &impl Fn(&[u8]) -> bool) -> bool {
+        entry.flags & raw::RECV != 0
+            && self.operation_of(entry.context).is_some_and(|at| {
+                let Operation { work, stage, .. } = self.operations[at];
+                work == Work::Receive
+                    && stage == Stage::Flying
+                    && self.message(at, entry).is_ok_and(such)
+            })
+    }
+
     /// Looks once for what is over or has arrived. The first message is shown to `take`, which answers whether it takes it; a message that
     /// it does not take, and whatever else is there, is for [`Port::poll`].
     #[inline]
     pub fn look(&mut self, take: impl FnOnce(&[u8]) -> bool) -> Look {
-        if self.left.is_some() {
+        if !self.left.is_empty() {
             return Look::Left;
         }
         let mut entry = MaybeUninit::<raw::CqEntry>::uninit();
@@ -129,7 +159,7 @@ impl Port {
 
     #[cold]
     fn leave(&mut self, entry: raw::CqEntry) -> Look {
-        self.left = Some(entry);
+        self.left.push_back(entry);
         Look::Left
     }
 

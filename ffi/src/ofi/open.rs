@@ -7,6 +7,7 @@ use super::memory::Arena;
 use super::port::{Context, NO_LANE, Operation, Options, Port, Stage, Work};
 use super::{OfiError, raw};
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::{NonNull, null, null_mut};
 
@@ -208,7 +209,7 @@ impl Port {
             operations,
             free,
             to_post,
-            left: None,
+            left: VecDeque::new(),
             flying: 0,
             lanes: Vec::new(),
             free_reads,

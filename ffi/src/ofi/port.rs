@@ -13,6 +13,7 @@ use super::memory::Arena;
 use super::open::close;
 use super::{raw, sockets};
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::ptr::{NonNull, null_mut};
@@ -206,8 +207,8 @@ pub struct Port {
     /// Free buffers of each class in `options.buffers`, last used first: its memory is in the cache.
     pub(super) free: Vec<Vec<usize>>,
     pub(super) to_post: Vec<usize>,
-    /// A completion that a look left for the next poll.
-    pub(super) left: Option<raw::CqEntry>,
+    /// Completions that a look or a poll left for the next poll.
+    pub(super) left: VecDeque<raw::CqEntry>,
     pub(super) flying: usize,
     /// Endpoints for other memory, the places of such operations that are free, receives for such endpoints, and what is left of
     /// closed ones.
@@ -453,7 +454,7 @@ impl Port {
     /// The descriptor that becomes readable when there may be something to [`Port::poll`]. `None`: something is there
     /// already, or there is no descriptor ([`Options::waitable`]).
     pub fn wait_on(&mut self) -> Option<RawFd> {
-        let fd = self.fd.filter(|_| self.left.is_none())?;
+        let fd = self.fd.filter(|_| self.left.is_empty())?;
         let mut fids = [self.cq.as_ptr().cast::<raw::Fid>()];
         // SAFETY: fabric and queue are open; one pointer is read.
         let returned = unsafe {

@@ -119,6 +119,43 @@ fn long_frames_keep_their_place_among_others() {
     });
 }
 
+/// Who has just heard of something may be about to post the receive that a LEAD belongs to: memory for its rest is asked for in another
+/// call of `progress`, whichever of them came first, and by whichever way.
+#[test]
+fn a_long_frame_waits_for_who_hears_other_news() {
+    let test = "a_long_frame_waits_for_who_hears_other_news";
+    each(test, |way| {
+        let Some(Pair { mut a, mut b }) = joined(test, way) else { return };
+        b.seen.lands = true;
+        for round in 0..40 {
+            let source = OwnedBuffer::from(bytes_of(100_000 + round, round));
+            let (mut news, mut long) = (false, false);
+            until("room", || {
+                news = news || a.btl.send_short(Peer(1), b"news", &[round as u8; 8]).is_ok();
+                long = news && (long || send(&mut a, Peer(1), &source, round as u64).is_ok());
+                a.btl.progress(&mut a.seen);
+                long
+            });
+            if round % 2 == 0 {
+                // Both are there when it looks.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            until("both", || {
+                let heard = b.seen.frames.len() + b.seen.landed.len();
+                let asked = b.seen.targets.len();
+                b.btl.progress(&mut b.seen);
+                a.btl.progress(&mut a.seen);
+                let hears = b.seen.frames.len() + b.seen.landed.len() > heard;
+                assert!(!(hears && b.seen.targets.len() > asked), "{}: round {round}", way.0);
+                b.seen.landed.len() == round + 1 && a.seen.sent.len() == round + 1
+            });
+            let (at, outcome) = b.seen.landed.last().expect("it landed");
+            assert_eq!((outcome, b.seen.frames.len()), (&Ok(()), round + 1), "{}", way.0);
+            assert!(b.seen.targets[*at as usize].as_slice() == source.as_slice(), "{}", way.0);
+        }
+    });
+}
+
 /// The receiver does not look while frames are on their way, and its sender gives the connection up, or takes back memory that it has lent
 /// over the same lanes. Its memory comes back at once, and may be written; what the receiver has as whole is right, and the rest of
 /// its memory is its own again.

@@ -58,11 +58,12 @@ fn send(port: &mut Port, to: FiAddr, byte: u8) -> bool {
 /// The first bytes of what arrived.
 fn poll(port: &mut Port) -> Result<Vec<u8>, Errno> {
     let mut arrived = Vec::new();
-    port.poll(|event| {
+    let tell = |event: Event<'_>| {
         if let Event::Arrived(message) = event {
             arrived.push(message[0]);
         }
-    })?;
+    };
+    port.poll(tell, |_| false)?;
     Ok(arrived)
 }
 

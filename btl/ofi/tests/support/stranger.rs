@@ -57,11 +57,11 @@ pub fn speak(
             }
             _ => {}
         }
-        let _ = port.poll(|_| {});
+        let _ = port.poll(|_| {}, |_| false);
     }
     // Some providers are done only when the receiver has looked, which it may do after this.
     while port.under_way() > 0 && since.elapsed() < Duration::from_millis(500) {
-        let _ = port.poll(|_| {});
+        let _ = port.poll(|_| {}, |_| false);
         std::thread::yield_now();
     }
     Injected::Done
