@@ -345,14 +345,16 @@ impl Ofi {
         Ok(())
     }
 
+    /// What the port reports. A LEAD is put off for other news if `waits`.
     #[inline]
-    fn poll<S: Sink>(&mut self, sink: &mut S) -> usize {
+    fn poll<S: Sink>(&mut self, waits: bool, sink: &mut S) -> usize {
         if !self.core.leads.later.is_empty() {
             self.core.catch_up_later(sink);
         }
         let Some(port) = self.port.as_mut() else { return 0 };
         let core = &mut self.core;
-        match port.poll(|event| core.event(event, sink), leads::is_lead) {
+        match port.poll(|event| core.event(event, sink), |message| waits && leads::is_lead(message))
+        {
             Ok(count) => count,
             Err(error) => {
                 let Verdict::Device(cause) = judge(Place::Queue, error) else { return 0 };
@@ -600,7 +602,7 @@ impl Btl for Ofi {
     #[inline]
     fn progress<S: Sink>(&mut self, sink: &mut S) -> usize {
         let before = self.core.reports;
-        self.poll(sink);
+        self.poll(true, sink);
         if !self.core.leads.is_idle() {
             self.tend_leads(sink);
         }
@@ -648,11 +650,9 @@ impl Btl for Ofi {
         if residue == Residue::Deliver && self.state(peer) == EndpointState::Up {
             // What has arrived for it is among what has arrived for all.
             for _ in 0..64 {
-                let seen = self.poll(sink);
-                if seen == 0
-                    && self.core.leads.awaited.is_empty()
-                    && self.core.leads.later.is_empty()
-                {
+                let seen = self.poll(false, sink);
+                self.core.catch_up_later(sink); // nobody posts anything meanwhile
+                if seen == 0 && self.core.leads.awaited.is_empty() {
                     break;
                 }
                 self.tend_leads(sink);

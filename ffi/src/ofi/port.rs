@@ -207,7 +207,8 @@ pub struct Port {
     /// Free buffers of each class in `options.buffers`, last used first: its memory is in the cache.
     pub(super) free: Vec<Vec<usize>>,
     pub(super) to_post: Vec<usize>,
-    /// Completions that a look or a poll left for the next poll.
+    /// Completions that a look or a poll left for the next poll, which are taken before the queue is read again: what they name
+    /// is not used anew before.
     pub(super) left: VecDeque<raw::CqEntry>,
     pub(super) flying: usize,
     /// Endpoints for other memory, the places of such operations that are free, receives for such endpoints, and what is left of

@@ -156,6 +156,35 @@ fn a_long_frame_waits_for_who_hears_other_news() {
     });
 }
 
+/// An end that delivers what has arrived delivers all of it, as many frames as the window has room for.
+#[test]
+fn what_has_arrived_is_delivered_at_the_end() {
+    const SOME: usize = 20;
+    let test = "what_has_arrived_is_delivered_at_the_end";
+    each(test, |way| {
+        let Some(Pair { mut a, mut b }) = joined(test, way) else { return };
+        b.seen.lands = true;
+        let sources: Vec<OwnedBuffer> =
+            (0..100).map(|n| OwnedBuffer::from(bytes_of(36_000 + n, n))).collect();
+        let mut count = 0;
+        until("the window to be full", || {
+            let sent = send(&mut a, Peer(1), &sources[count], count as u64).is_ok();
+            count += usize::from(sent);
+            a.btl.progress(&mut a.seen);
+            !sent && a.seen.sent.len() == count
+        });
+        assert!(count > SOME, "{}: {count} frames", way.0);
+        b.btl.invalidate(Peer(0), Residue::Deliver, &mut b.seen);
+        let whole = b.seen.landed.iter().filter(|(_, outcome)| outcome.is_ok()).count();
+        println!("{}: {whole} of {count} frames", way.0);
+        assert_eq!(whole, count, "{}", way.0);
+        for ((at, _), source) in b.seen.landed.iter().zip(&sources) {
+            let target = &b.seen.targets[*at as usize].as_slice()[..source.len()];
+            assert!(target == source.as_slice(), "{}", way.0);
+        }
+    });
+}
+
 /// The receiver does not look while frames are on their way, and its sender gives the connection up, or takes back memory that it has lent
 /// over the same lanes. Its memory comes back at once, and may be written; what the receiver has as whole is right, and the rest of
 /// its memory is its own again.
