@@ -11,7 +11,7 @@ use crate::provider::{Place, Verdict, judge};
 use crate::reads::{Failed, Reads};
 use crate::wire::{Greeter, Greeting, Kind, PEERS_MAX, PREFIX, Prefix};
 use ironweave_btl::secret::JobKey;
-use ironweave_btl::{Cause, Counters, Fault, Peer, RmaDescriptor, Sink};
+use ironweave_btl::{Cause, Counters, Fault, Landing, Peer, RmaDescriptor, Sink};
 use ironweave_ffi::ofi::{Event, FiAddr, Slot, Work};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub longest: usize,
     /// The same of one whose rest comes over the lanes.
     pub longest_led: usize,
+    /// Longest payload of one message whose owner is not asked where it shall go, in bytes.
+    pub eager: usize,
     pub peers: Vec<Seat>,
     pub controls: VecDeque<Control>,
     /// Peers that are owed a message of credits.
@@ -402,7 +404,11 @@ impl Core {
         }
         if kind == Kind::Data && ep.begun.is_none() {
             self.handed_up(payload.len());
-            sink.frame(peer, header, payload);
+            if payload.len() > self.eager {
+                land(peer, header, payload, sink);
+            } else {
+                sink.frame(peer, header, payload);
+            }
         } else {
             self.piece(peer, kind, header, payload, sink);
         }
@@ -488,11 +494,13 @@ impl Core {
         }
     }
 
-    /// Hands up frames that came before their turn, and whose turn it is now; one with a LEAD only if `lead`, and otherwise later.
+    /// Hands up frames that came before their turn, and whose turn it is now; one whose owner is asked where it shall go only if `long`, and
+    /// otherwise later.
     #[inline]
-    fn catch_up<S: Sink>(&mut self, peer: Peer, token: u64, lead: bool, sink: &mut S) {
+    fn catch_up<S: Sink>(&mut self, peer: Peer, token: u64, long: bool, sink: &mut S) {
+        let eager = self.eager;
         while let Some((_, ep)) = self.live(token) {
-            if !lead && ep.is_lead_next() {
+            if !long && ep.asks_next(eager) {
                 self.leads.later.push(token);
                 return;
             }
@@ -502,7 +510,7 @@ impl Core {
         }
     }
 
-    /// Hands up frames with a LEAD that were put off.
+    /// Hands up long frames that were put off.
     #[cold]
     pub(crate) fn catch_up_later<S: Sink>(&mut self, sink: &mut S) {
         for life in std::mem::take(&mut self.leads.later) {
@@ -695,6 +703,17 @@ impl Core {
             && self.reads.is_idle()
             && self.leads.is_idle()
             && self.wrong_reads.is_empty()
+    }
+}
+
+/// Hands up a frame of one message, to where its owner wants it.
+fn land<S: Sink>(peer: Peer, header: &[u8], payload: &[u8], sink: &mut S) {
+    match sink.landing(peer, header, payload.len()) {
+        Landing::Buffered => sink.frame(peer, header, payload),
+        Landing::Direct { region, token } => {
+            region.write(0, payload);
+            sink.landed(peer, region, token, Ok(()));
+        }
     }
 }
 

@@ -232,11 +232,11 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the next frame came early, and is one with a LEAD.
+    /// Whether the next frame came early, and asks its owner where it shall go.
     #[inline]
-    pub(crate) fn is_lead_next(&self) -> bool {
+    pub(crate) fn asks_next(&self, eager: usize) -> bool {
         let next = self.early.get(&self.next_in).filter(|_| self.led.is_none());
-        next.is_some_and(|message| leads::is_lead(message))
+        next.is_some_and(|message| leads::asks(message, eager))
     }
 
     /// The next frame, if it came early.

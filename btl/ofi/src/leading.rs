@@ -6,6 +6,7 @@ use crate::provider::{Place, judge};
 use crate::rail::Ofi;
 use crate::wire::{Kind, PREFIX, Prefix};
 use crate::{leads, lend, pieces};
+use ironweave_btl::copy::pack;
 use ironweave_btl::memory::SendRegion;
 use ironweave_btl::{Cause, Descriptor, Fault, Peer, Refused, Sink};
 use ironweave_ffi::ofi::Errno;
@@ -22,7 +23,7 @@ impl Ofi {
         let (peer, window) = (descriptor.peer, self.core.window);
         let [region] = &descriptor.payload[..] else { return Err((None, descriptor)) };
         let region = region.part(0..region.len());
-        let whole = region.len() <= self.piece;
+        let whole = region.len() <= leads::LENT_MAX;
         if let Err(refused) = self.sendable(peer) {
             return Err((Some(refused), descriptor));
         }
@@ -158,7 +159,7 @@ pub(crate) fn copy_regions(regions: &[SendRegion], mut offset: usize, mut into: 
         let there = &region.as_slice()[offset.min(region.len())..];
         offset -= region.len() - there.len();
         let (now, rest) = into.split_at_mut(there.len().min(into.len()));
-        now.copy_from_slice(&there[..now.len()]);
+        pack(now, &there[..now.len()]);
         into = rest;
     }
     assert!(into.is_empty(), "fewer bytes than the payload has");

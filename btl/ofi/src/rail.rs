@@ -43,9 +43,12 @@ const RECEIVE: (usize, usize) = (8, 512 << 10);
 /// The same where messages wait in the kernel: few, so that they stay in a core's cache.
 const RECEIVE_CACHED: (usize, usize) = (4, 192 << 10);
 /// Receive buffers of all lanes, and of how many bytes: for the 16 that there are at once, and some that the queue may still name.
-const LANE_RECEIVES: (usize, usize) = (40, 64 << 10);
+const LANE_RECEIVES: (usize, usize) = (40, 144 << 10);
 /// Bytes of receive buffers for one message each.
 const RECEIVE_SINGLE: usize = 4 << 20;
+/// Looks for what has arrived at the end of a connection: at most, and so many in a row that see nothing. A provider takes a message out of
+/// its socket in steps, one each look: the head of it and what comes with that, a part that lies in one segment, the rest.
+const LOOKS: (u32, u32) = (512, 4);
 /// Bytes of input that sockets get where the provider peeks: many times what a segment keeps in use.
 pub(crate) const ROOM: usize = 1 << 20;
 
@@ -143,7 +146,7 @@ impl Ofi {
             multi_recv,
             longest,
             lane_receives: if leads { LANE_RECEIVES } else { (0, 0) },
-            lane_longest: LEAD_MAX + (pieces::WHOLE + leads::FIRST).max(piece.min(config.eager)),
+            lane_longest: LEAD_MAX + (pieces::WHOLE + leads::FIRST).max(leads::LENT_MAX),
             peers: config.peers,
             waitable: config.waitable && provider.waits,
             closes: provider.closes,
@@ -177,6 +180,7 @@ impl Ofi {
             window: window_units(config.window),
             longest: if in_pieces { eager.max(longest_led) } else { 0 },
             longest_led,
+            eager,
             peers: Vec::new(),
             controls: Default::default(),
             due: Vec::new(),
@@ -345,7 +349,7 @@ impl Ofi {
         Ok(())
     }
 
-    /// What the port reports. A LEAD is put off for other news if `waits`.
+    /// What the port reports. A frame whose owner is asked where it shall go is put off for other news if `waits`.
     #[inline]
     fn poll<S: Sink>(&mut self, waits: bool, sink: &mut S) -> usize {
         if !self.core.leads.later.is_empty() {
@@ -353,8 +357,9 @@ impl Ofi {
         }
         let Some(port) = self.port.as_mut() else { return 0 };
         let core = &mut self.core;
-        match port.poll(|event| core.event(event, sink), |message| waits && leads::is_lead(message))
-        {
+        let eager = core.eager;
+        let stays = |message: &[u8]| waits && leads::asks(message, eager);
+        match port.poll(|event| core.event(event, sink), stays) {
             Ok(count) => count,
             Err(error) => {
                 let Verdict::Device(cause) = judge(Place::Queue, error) else { return 0 };
@@ -649,10 +654,13 @@ impl Btl for Ofi {
     fn invalidate<S: Sink>(&mut self, peer: Peer, residue: Residue, sink: &mut S) {
         if residue == Residue::Deliver && self.state(peer) == EndpointState::Up {
             // What has arrived for it is among what has arrived for all.
-            for _ in 0..64 {
+            let mut quiet = 0;
+            for _ in 0..LOOKS.0 {
                 let seen = self.poll(false, sink);
                 self.core.catch_up_later(sink); // nobody posts anything meanwhile
-                if seen == 0 && self.core.leads.awaited.is_empty() {
+                let comes = seen > 0 || !self.core.leads.awaited.is_empty();
+                quiet = if comes { 0 } else { quiet + 1 };
+                if quiet == LOOKS.1 {
                     break;
                 }
                 self.tend_leads(sink);

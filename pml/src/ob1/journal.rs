@@ -35,10 +35,11 @@ const LENT_MAX: usize = 16 << 20;
 /// Bytes of copies up to which a message that could stay in its sender's buffer is copied too: few messages are under way,
 /// so its sender is likely to wait, and the copy, made when the rail has the message, takes less than the word that it
 /// arrived would. In a stream of messages the copies would cost more than the waiting.
-const COPIES_MAX: usize = 256 << 10;
-/// A longer message is not copied, in bytes: to wait for the word of its arrival takes less then (loopback, to and fro, copied and
-/// not: 128 KiB 26.8 and 30.2 us over tcp, 28.7 and 34.5 over libfabric; 256 KiB 50.6 and 45.6, 55.0 and 50.1).
-const COPY_MAX: usize = 128 << 10;
+const COPIES_MAX: usize = 512 << 10;
+/// A longer message is not copied, in bytes: to wait for the word of its arrival takes less then (loopback between two Zen 3 cores, to and
+/// fro, copied and not, medians of twelve over libfabric and eight over tcp: 256 KiB 60 and 68 us, 55 and 72; 512 KiB 105 and 103,
+/// 111 and 89).
+const COPY_MAX: usize = 256 << 10;
 /// Of messages that stay in their senders' buffers, after so many bytes the receiver is to tell at once of one: of each would cost it
 /// more than the messages. Of the others it tells when it is asked ([`Ob1::ask`]).
 const ASK_BYTES: usize = 256 << 10;

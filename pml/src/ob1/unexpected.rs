@@ -6,6 +6,7 @@
 use super::lanes::{ARRIVED, BY_SOURCE, BY_TAG, EXACT};
 use super::list::{Linked, Links};
 use super::{CommId, RailId, Status};
+use ironweave_btl::copy::pack;
 use ironweave_btl::{Peer, RemoteKey};
 
 /// Bytes that fit in the node.
@@ -13,8 +14,15 @@ const INLINE: usize = 64;
 
 /// Kept payload.
 pub(super) enum Held {
-    Inline { len: u8, bytes: [u8; INLINE] },
-    Pooled(Vec<u8>),
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE],
+    },
+    /// The first `len` bytes of a buffer of a class's length.
+    Pooled {
+        len: usize,
+        buffer: Vec<u8>,
+    },
 }
 
 impl Held {
@@ -31,7 +39,7 @@ impl Held {
     /// Gives pooled memory back; what stays is no message any more.
     #[inline]
     pub fn give_back(&mut self, pool: &mut Pool) {
-        if let Held::Pooled(_) = self {
+        if let Held::Pooled { .. } = self {
             pool.give_back(std::mem::replace(self, Held::EMPTY));
         }
     }
@@ -44,14 +52,17 @@ impl Held {
                 bytes[start..start + more.len()].copy_from_slice(more);
                 *len += more.len() as u8;
             }
-            Held::Pooled(bytes) => bytes.extend_from_slice(more),
+            Held::Pooled { len, buffer } => {
+                pack(&mut buffer[*len..*len + more.len()], more);
+                *len += more.len();
+            }
         }
     }
 
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Held::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            Held::Pooled(bytes) => bytes,
+            Held::Pooled { len, buffer } => &buffer[..*len],
         }
     }
 }
@@ -82,12 +93,14 @@ impl Pool {
             return Held::Inline { len: bytes.len() as u8, bytes: inline };
         }
         let class = Self::class(total);
-        let mut held = match self.classes.get_mut(class).and_then(Vec::pop) {
+        let mut buffer = match self.classes.get_mut(class).and_then(Vec::pop) {
             Some(buffer) => buffer,
-            None => Vec::with_capacity(total.next_power_of_two().max(128)),
+            None => vec![0; total.next_power_of_two().max(128)],
         };
-        held.extend_from_slice(bytes);
-        Held::Pooled(held)
+        // Not the library's copy: a long buffer starts just behind the beginning of a page, where its strings are slow if the user's
+        // buffer starts there (`copy`).
+        pack(&mut buffer[..bytes.len()], bytes);
+        Held::Pooled { len: bytes.len(), buffer }
     }
 
     /// As `hold`, of bytes that `fill` writes.
@@ -98,9 +111,9 @@ impl Pool {
                 fill(&mut bytes[..len]);
                 *used = len as u8;
             }
-            Held::Pooled(bytes) => {
-                bytes.resize(len, 0);
-                fill(bytes);
+            Held::Pooled { len: used, buffer } => {
+                fill(&mut buffer[..len]);
+                *used = len;
             }
         }
         held
@@ -109,11 +122,9 @@ impl Pool {
     /// Takes the memory back.
     #[inline]
     pub fn give_back(&mut self, held: Held) {
-        let Held::Pooled(mut buffer) = held else { return };
-        buffer.clear();
-        let class = Self::class(buffer.capacity());
+        let Held::Pooled { buffer, .. } = held else { return };
+        let class = Self::class(buffer.len());
         if let Some(free) = self.classes.get_mut(class)
-            && buffer.capacity() == 128 << class
             && (free.len() + 1) << (class + 7) <= CLASS_BYTES
         {
             free.push(buffer);
@@ -225,6 +236,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_kept_in_steps_or_filled_is_what_was_given() {
+        let mut pool = Pool::new();
+        for _ in 0..2 {
+            for len in [1, INLINE, INLINE + 1, 5000, 100_000] {
+                let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
+                let mut held = pool.hold(&bytes[..len / 3], len);
+                for more in bytes[len / 3..].chunks(1 + len / 5) {
+                    held.extend(more);
+                }
+                assert!(held.as_slice() == bytes, "{len} bytes in steps");
+                let filled = pool.hold_with(len, |into| into.copy_from_slice(&bytes));
+                assert!(filled.as_slice() == bytes, "{len} bytes at once");
+                pool.give_back(held);
+                pool.give_back(filled); // what is in them now means nothing
+            }
+        }
+    }
+
+    #[test]
     fn the_pool_reuses_what_it_gets_back() {
         let mut pool = Pool::new();
         for len in [0, 1, INLINE, INLINE + 1, 128, 129, 4096, 1 << 20, (1 << 20) + 1] {
@@ -232,7 +262,7 @@ mod tests {
             let held = pool.hold(&bytes, len);
             assert_eq!(held.as_slice(), bytes);
             let address = held.as_slice().as_ptr();
-            let pooled = matches!(held, Held::Pooled(_)) && len <= 1 << 20;
+            let pooled = matches!(held, Held::Pooled { .. }) && len <= 1 << 20;
             pool.give_back(held);
             let again = pool.hold(&bytes, len);
             assert_eq!(again.as_slice(), bytes);
