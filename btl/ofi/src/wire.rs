@@ -1,5 +1,5 @@
 //! Every byte that crosses an endpoint: the prefix of each message, and the greetings. Pure; decoders believe nothing
-//! (law 9). Version 6. Integers are little-endian.
+//! (law 9). Version 8. Integers are little-endian.
 //!
 //! ```text
 //!  0      1      2         4            8                 16
@@ -30,7 +30,7 @@ use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The protocol's version; both sides must speak the same.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Length of the prefix, in bytes.
 pub const PREFIX: usize = size_of::<Prefix>();
 /// What comes before a payload at most, in bytes.
