@@ -15,7 +15,9 @@ enum Trouble {
     Half,
 }
 
-/// Failures during revoke, agree, shrink and communicator creation in virtual time, held against laws 5 and 7.
+/// Failures during agreements, revocations and shrinks in virtual time: what is returned is the same everywhere (law 7), every
+/// survivor knows every failure and revocation, and comes to the end. No messages of users are sent and no ids are
+/// chosen: law 5 is for ironweave-sim (ci/sim), creations of communicators are for ironweave-core-sim (ci/worlds).
 #[derive(Parser)]
 #[command(name = "ironweave-ft-sim")]
 struct Arguments {
@@ -57,10 +59,7 @@ fn main() -> ExitCode {
     for seed in seeds {
         match sim::run(seed, arguments.ranks, trouble) {
             Ok(summary) => {
-                total.messages += summary.messages;
-                total.events += summary.events;
-                total.killed += summary.killed;
-                total.accused += summary.accused;
+                total.add(summary);
                 if arguments.seed.is_some() {
                     println!("{summary:?}");
                 }

@@ -261,6 +261,11 @@ impl Comm {
         Look::Missing
     }
 
+    /// How many values are kept for those who may still ask.
+    pub fn kept(&self) -> usize {
+        self.agreements.iter().filter(|one| one.is_decided()).count()
+    }
+
     /// Whether an agreement is under way that this process has contributed to.
     pub fn is_agreeing(&self) -> bool {
         self.agreements.iter().any(Agreement::is_open)

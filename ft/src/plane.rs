@@ -541,6 +541,12 @@ impl Plane {
         self.comms.len()
     }
 
+    /// Number of values of agreements that are kept for those who may still ask: a few for each communicator that agrees.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.comms.iter().map(Comm::kept).sum()
+    }
+
     /// The group of a communicator that exists.
     #[must_use]
     pub fn group(&self, key: CommKey) -> Option<&Group> {

@@ -300,8 +300,8 @@ fn agreement_by_the_board() {
     part("agreement with notices", notices(board(3, 1)), 2, Reduce::Nothing, 100_000);
     part("two agreements", board(3, 2), 2, Reduce::Hidden, 100_000);
     part("three agreements with notices", notices(aside(board(3, 3))), 1, Reduce::Hidden, 50_000);
-    part("agreement", board(4, 1), 3, Reduce::Hidden, 100_000);
-    part("agreement", aside(board(4, 1)), 2, Reduce::Hidden, 50_000);
+    part("agreement", board(4, 1), 3, Reduce::Hidden, usize::MAX);
+    part("agreement", aside(board(4, 1)), 2, Reduce::Hidden, usize::MAX);
     part("agreement with notices", notices(board(5, 1)), 2, Reduce::Hidden, 50_000);
 }
 
@@ -313,7 +313,7 @@ fn revocation_of_three_to_five() {
     };
     part(3, &[0], 2, Reduce::Nothing, 50_000);
     part(4, &[0, 2], 2, Reduce::Hidden, 50_000);
-    part(5, &[0], 2, Reduce::Hidden, 100_000);
+    part(5, &[0], 2, Reduce::Hidden, usize::MAX);
     if full() {
         part(5, &[0], 3, Reduce::Hidden, usize::MAX);
     }

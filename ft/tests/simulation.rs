@@ -3,14 +3,18 @@
 
 mod sim;
 
-use sim::Trouble;
+use sim::{Summary, Trouble};
 
-fn all(seeds: std::ops::Range<u64>, ranks: u32, trouble: Option<Trouble>) {
+fn all(seeds: std::ops::Range<u64>, ranks: u32, trouble: Option<Trouble>) -> Summary {
+    let mut all = Summary::default();
     for seed in seeds {
-        if let Err(why) = sim::run(seed, ranks, trouble) {
-            panic!("{why}");
+        match sim::run(seed, ranks, trouble) {
+            Ok(done) => all.add(done),
+            Err(why) => panic!("{why}"),
         }
     }
+    println!("{ranks} ranks: {all:?}");
+    all
 }
 
 fn seeds() -> u64 {
@@ -19,17 +23,29 @@ fn seeds() -> u64 {
 
 #[test]
 fn small_jobs_in_trouble() {
+    let mut sum = Summary::default();
     for ranks in [1, 2, 3, 5, 8, 17, 100] {
-        all(0..seeds(), ranks, None);
+        sum.add(all(0..seeds(), ranks, None));
+    }
+    println!("{sum:?}");
+    if seeds() >= 25 {
+        assert!(
+            sum.killed > 100 && sum.accused > 10,
+            "processes died, and the living were accused"
+        );
+        assert!(sum.with_failures > 500 && sum.shrunk > 100, "while others agreed and shrank");
+        assert!(sum.revoked > 500, "and revoked");
     }
 }
 
 #[test]
 fn five_hundred_lose_a_half() {
-    all(0..2, 500, Some(Trouble::Half));
+    let all = all(0..2, 500, Some(Trouble::Half));
+    assert!(all.killed >= 250 && all.shrunk > 100 && all.survivors > 500);
 }
 
 #[test]
 fn four_thousand_lose_a_few() {
-    all(1..3, 4096, Some(Trouble::Few));
+    let all = all(1..3, 4096, Some(Trouble::Few));
+    assert!(all.killed >= 2 && all.with_failures > 4096 && all.revoked > 4096 && all.shrunk > 2048);
 }

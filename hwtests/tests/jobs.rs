@@ -66,7 +66,7 @@ fn a_job_recovers_from_a_killed_rank() {
     recovered(&Job::new(&fabric, 4, "survive", &["--megabytes", "1"]).finish());
 }
 
-/// A rank dies at a random moment of an all-to-all exchange: `IW_SEED=N` replays one.
+/// A rank dies at a random moment of an all-to-all exchange: `IRONWEAVE_SEED=N` replays one.
 #[test]
 fn kills_at_random_moments() {
     let Some((fabric, _alone)) = given("kills_at_random_moments") else { return };
@@ -83,7 +83,7 @@ fn kills_at_random_moments() {
 #[test]
 fn a_dead_receive_is_not_written() {
     let Some((fabric, _alone)) = given("a_dead_receive_is_not_written") else { return };
-    Job::new(&fabric, 3, "scenarios", &["dead_buffer"]).finish();
+    Job::new(&fabric, 3, "scenarios", &["dead_buffer", "4"]).finish();
 }
 
 /// Revoke with everything pending, agreement, shrinking, with processes that die meanwhile.

@@ -19,6 +19,7 @@ fn main() -> Outcome {
     let name = std::env::args().nth(1).ok_or("which scenario?")?;
     match name.as_str() {
         "stopped" => stopped(World::init()?, Duration::ZERO),
+        "stopped_amid" => stopped_amid(World::init()?),
         "woken" => stopped(World::init()?, Duration::from_secs(4)),
         "computing" => computing(World::init()?),
         "starved" => starved(World::init()?),
@@ -102,6 +103,51 @@ fn stopped(world: World, linger: Duration) -> Outcome {
     assert_eq!(world.finalize().unwrap_err(), Error::Fenced);
     println!("fenced");
     Ok(())
+}
+
+/// One process is stopped in the middle of long messages with all others: what they have on the way to and from it ends in its
+/// failure, and they go on with each other.
+fn stopped_amid(world: World) -> Outcome {
+    const LENGTH: usize = 4 << 20;
+    let comm = world.comm();
+    let (me, n) = (comm.rank(), comm.size());
+    exchange(&comm, &(0..n).collect::<Vec<_>>())?;
+    let others: Vec<u32> = if me == VICTIM { survivors(&comm) } else { vec![VICTIM] };
+    if me == VICTIM {
+        std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            kill_process(getpid(), Signal::STOP)
+        });
+    }
+    let out = vec![me as u8 + 1; LENGTH];
+    let mut inboxes = vec![vec![0u8; LENGTH]; others.len()];
+    let mut rounds = 0;
+    let ended = loop {
+        let ended: Vec<_> = comm.scope(|scope| {
+            let pairs = others.iter().zip(&mut inboxes);
+            let receives: Vec<_> =
+                pairs.map(|(&other, inbox)| scope.irecv(&mut inbox[..], other, 4)).collect();
+            let sends: Vec<_> = others.iter().map(|&other| scope.isend(&out, other, 4)).collect();
+            let receives = receives.into_iter().map(|r| r.and_then(|r| r.finish().map(drop)));
+            receives
+                .chain(sends.into_iter().map(|s| s.and_then(|s| s.finish().map(drop))))
+                .collect()
+        })?;
+        if ended.iter().any(Result::is_err) {
+            break ended;
+        }
+        for (inbox, other) in inboxes.iter().zip(&others) {
+            assert!(inbox.iter().all(|&byte| byte == *other as u8 + 1), "wrong bytes of {other}");
+        }
+        rounds += 1;
+    };
+    assert_ne!(me, VICTIM, "it is ended, not continued: {ended:?}");
+    let dead = Err(Error::ProcFailed { rank: VICTIM });
+    assert!(ended.iter().all(|one| *one == dead || one.is_ok()), "{ended:?}");
+    println!("rank {me} learned in round {rounds}");
+    assert_eq!(world.failed()?, [VICTIM]);
+    exchange(&comm, &survivors(&comm))?;
+    Ok(world.finalize()?)
 }
 
 /// A process that computes for much longer than the timeout, and never calls, is not accused.

@@ -7,6 +7,7 @@ use ironweave::{Comm, Error, Multiple, Source, Tag, World};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::error::Error as StdError;
+use std::time::Duration;
 
 #[path = "scenarios/persistent.rs"]
 mod persistent;
@@ -53,7 +54,7 @@ fn main() -> Outcome {
         "wildcards" => wildcards(&world),
         "random_kill" => random_kill(&world, seed),
         "quiet_exit" => quiet_exit(&world),
-        "dead_buffer" => dead_buffer(&world),
+        "dead_buffer" => dead_buffer(&world, Duration::from_millis(seed)),
         "persistent" => persistent::all(&world.comm()),
         "topology" => topology::all(&world.comm()),
         other => Err(format!("there is no scenario {other:?}").into()),
@@ -372,7 +373,7 @@ fn random_kill(world: &World, seed: u64) -> Outcome {
     let lens: Vec<usize> = (0..40).map(|_| SIZES[rng.random_range(0..SIZES.len())]).collect();
     if me == victim {
         std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_micros(micros));
+            std::thread::sleep(Duration::from_micros(micros));
             die();
         });
     }
@@ -433,7 +434,7 @@ fn lives_on(world: World) -> Outcome {
             comm.recv(&mut [0u8], rank, 1)?;
         }
         drop((comm, world));
-        std::thread::sleep(std::time::Duration::from_secs(120));
+        std::thread::sleep(Duration::from_secs(120));
         return Err("nobody ended a process that had dropped its world".into());
     }
     let mut last = [0u8];
@@ -450,31 +451,43 @@ fn lives_on(world: World) -> Outcome {
     Ok(world.finalize()?)
 }
 
-/// Law 2: a receive that ended in error is never written again, however long one looks.
-fn dead_buffer(world: &World) -> Outcome {
+/// Law 2: a receive that ended in error is never written again, however long one looks. The sender dies `delay` after it began;
+/// how much had come by then is told.
+fn dead_buffer(world: &World, delay: Duration) -> Outcome {
     const LEN: usize = 64 << 20;
+    /// Bytes of every other message.
+    const BYTES: [u8; 2] = [0x11, 0x22];
     let comm = world.comm();
     let (me, victim) = (comm.rank(), comm.size() - 1);
     if me == victim {
-        let out = vec![0x11u8; LEN];
-        std::thread::spawn(|| {
-            std::thread::sleep(std::time::Duration::from_millis(4));
+        // Made beforehand: something is on its way all the time.
+        let out = BYTES.map(|byte| vec![byte; LEN]);
+        std::thread::spawn(move || {
+            std::thread::sleep(delay);
             die();
         });
-        loop {
+        for message in out.iter().cycle() {
             for rank in 0..victim {
-                comm.send(&out, rank, 0)?;
+                comm.send(message, rank, 0)?;
             }
         }
     }
     let mut inbox = vec![0u8; LEN];
+    let mut whole = 0;
     let error = loop {
         if let Err(error) = comm.recv(&mut inbox, victim, 0) {
             break error;
         }
+        whole += 1;
     };
     assert_eq!(error, Error::ProcFailed { rank: victim });
-    inbox.fill(0xca);
+    // In one go: what is written meanwhile, and not counted, is seen below.
+    let mut arrived = 0;
+    for block in inbox.chunks_mut(4096) {
+        arrived += block.iter().filter(|&&byte| byte == BYTES[whole % 2]).count();
+        block.fill(0xca);
+    }
+    println!("rank {me}: {arrived} of {LEN} bytes of message {whole} had arrived");
     for _ in 0..20_000 {
         world.failed()?; // progress
     }

@@ -2,6 +2,10 @@
 //! `mpi/examples/heartbeat.rs`. Under our launcher a silent process is ended; under one that tells nothing (a process
 //! manager made here, with keys and a barrier and no more) only the detectors know.
 
+#[path = "support/fabrics.rs"]
+mod fabrics;
+
+use fabrics::{NATIVE_TCP, UCT, has_uct, native_tcp};
 use ironweave_rte::pmi::server::{Request, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -79,7 +83,11 @@ fn job(ranks: u32, more: &[&str], scenario: &str) -> Command {
 
 /// Runs a scenario under our launcher; it must succeed. Returns what was written.
 fn succeed(ranks: u32, scenario: &str) -> (String, String) {
-    let output = end_of(job(ranks, &[], scenario).spawn().expect("the launcher starts"), scenario);
+    succeed_by(job(ranks, &[], scenario), scenario)
+}
+
+fn succeed_by(mut job: Command, scenario: &str) -> (String, String) {
+    let output = end_of(job.spawn().expect("the launcher starts"), scenario);
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{scenario}: {:?}\n{out}\n{err}", output.status);
     (out, err)
@@ -90,6 +98,34 @@ fn a_stopped_process_is_found_and_ended() {
     let (out, err) = succeed(4, "stopped");
     assert_eq!(out.matches("learned after").count(), 3, "{out}");
     assert!(err.contains("rank 1: no sign of life; it is being ended"), "{err}");
+}
+
+/// At rest and in the middle of long messages. The system keeps the connections to a stopped process as they are: nobody but the
+/// detector finds it while this test lasts (`btl_ofi_peer_timeout` and UCT's are five minutes).
+fn found_when_stopped(parameters: &[&str], environment: &[(&str, &str)]) {
+    let more: Vec<&str> =
+        parameters.chunks(2).flat_map(|pair| [&["--mca"], pair].concat()).collect();
+    for scenario in ["stopped", "stopped_amid"] {
+        let mut job = job(4, &more, scenario);
+        job.envs(environment.iter().copied());
+        let (out, err) = succeed_by(job, scenario);
+        assert_eq!(out.matches(" learned ").count(), 3, "{out}");
+        assert!(err.contains("rank 1: no sign of life; it is being ended"), "{err}");
+    }
+}
+
+#[test]
+fn a_stopped_process_is_found_and_ended_over_native_tcp() {
+    if let Some(environment) = native_tcp() {
+        found_when_stopped(NATIVE_TCP, &environment);
+    }
+}
+
+#[test]
+fn a_stopped_process_is_found_and_ended_over_uct() {
+    if has_uct("a_stopped_process_is_found_and_ended_over_uct") {
+        found_when_stopped(UCT[0], &[]);
+    }
 }
 
 #[test]

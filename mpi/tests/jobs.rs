@@ -5,7 +5,7 @@
 mod fabrics;
 mod support;
 
-use fabrics::{OFI, UCT, has_libfabric, has_uct};
+use fabrics::{NATIVE_TCP, OFI, UCT, has_libfabric, has_uct, native_tcp};
 use std::path::Path;
 use std::process::{Command, Output};
 use support::{Job, SHM, TCP};
@@ -34,7 +34,19 @@ macro_rules! over_all {
                 }
             })*
         }
+        mod native_tcp {
+            $(#[test] fn $test() {
+                if let Some(environment) = super::native_tcp() {
+                    super::native($ranks, &$arguments).succeed_with(&environment);
+                }
+            })*
+        }
     };
+}
+
+/// A scenario over libfabric's own tcp.
+fn native<'a>(ranks: u32, arguments: &'a [&'a str]) -> Job<'a> {
+    Job { ranks, parameters: NATIVE_TCP, program: "scenarios", arguments, tcp_from: None }
 }
 
 over_all! {
@@ -45,7 +57,7 @@ over_all! {
     eight_threads: 2 ["threads"];
     wildcards_and_failures: 4 ["wildcards"];
     a_quiet_exit_is_a_failure: 3 ["quiet_exit"];
-    a_dead_receive_is_not_written: 3 ["dead_buffer"];
+    a_dead_receive_is_not_written: 3 ["dead_buffer", "4"];
     persistent_collectives: 4 ["persistent"];
     grids_and_graphs: 6 ["topology"];
 }
@@ -123,6 +135,15 @@ fn kills_at_random_moments_over_ofi() {
     }
 }
 
+#[test]
+fn kills_at_random_moments_over_native_tcp() {
+    let Some(environment) = native_tcp() else { return };
+    for seed in 0..6_u64 {
+        println!("the scenario: random_kill {seed}");
+        native(4, &["random_kill", &seed.to_string()]).succeed_with(&environment);
+    }
+}
+
 macro_rules! over_uct {
     ($($test:ident: $ranks:literal $arguments:expr;)*) => {
         mod uct {
@@ -145,7 +166,7 @@ over_uct! {
     eight_threads: 2 ["threads"];
     wildcards_and_failures: 4 ["wildcards"];
     a_quiet_exit_is_a_failure: 3 ["quiet_exit"];
-    a_dead_receive_is_not_written: 3 ["dead_buffer"];
+    a_dead_receive_is_not_written: 3 ["dead_buffer", "4"];
     kills_at_random_moments: 4 ["random_kill", "3"];
 }
 
@@ -166,16 +187,7 @@ fn three_of_four_recover_over_uct() {
     }
     for parameters in UCT {
         let job = Job { ranks: 4, parameters, program: "survive", arguments: &[], tcp_from: None };
-        let output = job.run();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let survivors: Vec<&str> =
-            text.lines().filter(|line| line.starts_with("survivor ")).collect();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(survivors.len(), 3, "{text}\n{errors}");
-        for line in survivors {
-            assert!(line.contains(" wrong_words=0"), "{line}");
-            assert!(!line.contains(" bytes_after=0"), "nothing moved after the recovery: {line}");
-        }
+        recovered(&job.run());
     }
 }
 
@@ -236,7 +248,19 @@ fn three_of_four_recover_over_ofi() {
         return;
     }
     let job = Job { ranks: 4, parameters: OFI, program: "survive", arguments: &[], tcp_from: None };
-    let output = job.run();
+    recovered(&job.run());
+}
+
+#[test]
+fn three_of_four_recover_over_native_tcp() {
+    if let Some(environment) = native_tcp() {
+        let job = Job { program: "survive", ..native(4, &[]) };
+        recovered(&job.run_with(&environment));
+    }
+}
+
+/// All three survivors got what they should, before and after.
+fn recovered(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     let survivors: Vec<&str> = text.lines().filter(|line| line.starts_with("survivor ")).collect();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -244,6 +268,41 @@ fn three_of_four_recover_over_ofi() {
     for line in survivors {
         assert!(line.contains(" wrong_words=0"), "{line}");
         assert!(!line.contains(" bytes_after=0"), "nothing moved after the recovery: {line}");
+    }
+}
+
+/// What people measure with, over each library: every size is told.
+#[test]
+fn the_drivers_go_to_four_mebibytes() {
+    if let Some(environment) = native_tcp() {
+        swept(NATIVE_TCP, &environment);
+    }
+    if has_uct("the_drivers_go_to_four_mebibytes") {
+        for transport in &UCT[..2] {
+            swept(transport, &[]);
+        }
+    }
+}
+
+/// Latency and bandwidth of all powers of two up to 4 MiB.
+fn swept(parameters: &[&str], environment: &[(&str, &str)]) {
+    for arguments in [&["latency", "-i", "4"][..], &["bw", "-i", "2", "-W", "8"]] {
+        let job = Job { ranks: 2, parameters, program: "iw-osu", arguments, tcp_from: None };
+        let output = job.succeed_with(environment);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let sizes: Vec<usize> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| {
+                let mut words = line.split_whitespace();
+                let size = words.next().and_then(|word| word.parse().ok());
+                let figure: f64 = words.next().and_then(|word| word.parse().ok()).expect(line);
+                assert!(figure.is_finite() && figure >= 0.0, "{line}");
+                size.expect(line)
+            })
+            .collect();
+        let all: Vec<usize> = (0..=22).map(|power| 1 << power).collect();
+        assert_eq!(sizes, all, "{arguments:?} over {parameters:?}:\n{text}");
     }
 }
 

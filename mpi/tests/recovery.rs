@@ -5,7 +5,7 @@
 mod fabrics;
 mod support;
 
-use fabrics::{OFI, UCT, has_libfabric, has_uct};
+use fabrics::{NATIVE_TCP, OFI, UCT, has_libfabric, has_uct, native_tcp};
 use std::process::{Command, Output};
 use support::{Job, SHM, TCP};
 
@@ -70,9 +70,10 @@ patterns! {
 }
 
 /// All of these, and each collective with somebody killed at another moment, over a fabric's library. `IW_KILLS=N` asks for N seeds.
-fn over_a_fabric(parameters: &[&str]) {
+fn over_a_fabric(parameters: &[&str], environment: &[(&str, &str)]) {
     let succeed = |ranks, arguments: &[&str]| {
-        Job { ranks, parameters, program: "recovery", arguments, tcp_from: None }.succeed();
+        let job = Job { ranks, parameters, program: "recovery", arguments, tcp_from: None };
+        job.succeed_with(environment);
     };
     for &(ranks, name) in PATTERNS {
         succeed(ranks, &[name]);
@@ -93,21 +94,35 @@ fn over_a_fabric(parameters: &[&str]) {
 #[test]
 fn everything_recovers_over_ofi() {
     if has_libfabric("everything_recovers_over_ofi") {
-        over_a_fabric(OFI);
+        over_a_fabric(OFI, &[]);
+    }
+}
+
+#[test]
+fn everything_recovers_over_native_tcp() {
+    if let Some(environment) = native_tcp() {
+        over_a_fabric(NATIVE_TCP, &environment);
     }
 }
 
 #[test]
 fn everything_recovers_over_uct() {
     if has_uct("everything_recovers_over_uct") {
-        over_a_fabric(UCT[0]);
+        over_a_fabric(UCT[0], &[]);
     }
 }
 
 #[test]
 fn everything_recovers_over_uct_in_shared_memory() {
     if has_uct("everything_recovers_over_uct_in_shared_memory") {
-        over_a_fabric(UCT[1]);
+        over_a_fabric(UCT[1], &[]);
+    }
+}
+
+#[test]
+fn everything_recovers_over_uct_in_system_v_memory() {
+    if has_uct("everything_recovers_over_uct_in_system_v_memory") {
+        over_a_fabric(UCT[2], &[]);
     }
 }
 

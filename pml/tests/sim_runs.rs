@@ -4,15 +4,23 @@ mod sim;
 
 #[test]
 fn small_worlds_keep_the_laws() {
-    let mut withdrawn = 0;
+    let mut all = sim::Summary::default();
     for seed in 0..60 {
         match sim::run(seed, 24, 30, false) {
-            Ok(summary) => withdrawn += summary.withdrawn,
+            Ok(summary) => all.add(summary),
             Err(why) => panic!("{why}"),
         }
     }
-    assert!(withdrawn > 0, "no send was cancelled in any of them");
-    println!("{withdrawn} sends were cancelled");
+    println!("{all:?}");
+    assert!(all.withdrawn > 100, "sends were cancelled");
+    assert!(all.killed > 10 && all.failed > 100, "processes died, and receives ended by it");
+    assert!(
+        all.revoked > 10 && all.nacks > 100,
+        "groups were revoked, also before what was sent arrived"
+    );
+    assert!(all.stale > 10, "frames came that were for what was over");
+    assert!(all.duplicates > 100, "messages came twice");
+    assert!(all.healed > 100 && all.restarts > 10 && all.parted > 10, "rails were lost");
 }
 
 #[test]

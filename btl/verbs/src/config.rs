@@ -182,8 +182,9 @@ impl OpenError {
 /// Whether an error number says that something ran out.
 pub(crate) fn is_shortage(errno: i32) -> bool {
     use rustix::io::Errno;
-    [Errno::NOMEM, Errno::AGAIN, Errno::NOSPC, Errno::MFILE]
-        .contains(&Errno::from_raw_os_error(errno))
+    let short = [Errno::NOMEM, Errno::AGAIN, Errno::NOSPC, Errno::MFILE];
+    // A library may say any number, also one that is no error's.
+    short.iter().any(|known| known.raw_os_error() == errno)
 }
 
 /// Verbs could not be opened.

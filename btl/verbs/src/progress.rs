@@ -3,13 +3,13 @@
 use crate::close::Ending;
 use crate::conn::{Conn, Look};
 use crate::endpoint::{Link, Slot};
-use crate::fault::{cause, of_status};
+use crate::fault::{Verdict, cause, of_event, of_status};
 use crate::lean;
 use crate::rail::Verbs;
 use crate::ring::{Order, order};
 use crate::wire::{self, Frame, OFFER, PREFIX};
 use ironweave_btl::{Cause, Fault, Peer, Residue, Sink};
-use ironweave_ffi_verbs::{CompletionQueue, Event, Status, Wc};
+use ironweave_ffi_verbs::{CompletionQueue, Status, Wc};
 use std::time::{Duration, Instant};
 
 /// Completions taken in one go.
@@ -420,19 +420,19 @@ impl Verbs {
     fn hear_events<S: Sink>(&mut self, now: Instant, sink: &mut S) -> usize {
         while let Some(event) = self.device.event() {
             tracing::debug!(device = self.device.name(), ?event, "event");
-            match event {
-                Event::QueuePair(number) => {
+            match of_event(event, self.port) {
+                Verdict::Connection(number) => {
                     let its = |slot: &Slot| matches!(&slot.link, Link::Up(conn) if conn.queue_pair.number() == number);
                     if let Some(at) = self.slots.iter().position(its) {
                         self.doom(Peer(at as u32), Cause::Device("the queue pair went into error"));
                     }
                 }
-                Event::PortDown(port) if port == self.port => {
+                Verdict::PortDown => {
                     self.down_since.get_or_insert(now);
                 }
-                Event::PortUp(port) if port == self.port => self.down_since = None,
-                Event::QueueBroken | Event::DeviceFatal => self.device_broke(),
-                Event::PortDown(_) | Event::PortUp(_) | Event::PortChanged(_) | Event::Note(_) => {}
+                Verdict::PortUp => self.down_since = None,
+                Verdict::Device => self.device_broke(),
+                Verdict::None => {}
             }
         }
         match &self.broken {

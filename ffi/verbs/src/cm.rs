@@ -370,3 +370,14 @@ fn parameters(number: u32, reads: u8, data: &[u8]) -> RawParam {
         qp_num: number,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manager_is_never_told_to_try_for_ever() {
+        let told = parameters(7, 4, b"data");
+        assert!(told.retry_count < 7 && told.rnr_retry_count < 7);
+    }
+}

@@ -244,17 +244,9 @@ impl Device {
         }
         // The port number shares the pointer's place, in its first four bytes.
         let port = (event.element as usize & 0xff) as u8;
-        let told = match event.event_type {
-            0 | 14 => Event::QueueBroken,
-            // SAFETY: for these the element is the queue pair, which is not destroyed before the event is
-            // acknowledged, below.
-            1..=3 => Event::QueuePair(unsafe { (*event.element.cast::<raw::Qp>()).qp_num }),
-            8 => Event::DeviceFatal,
-            9 => Event::PortUp(port),
-            10 => Event::PortDown(port),
-            11..=13 | 17 | 18 => Event::PortChanged(port),
-            other => Event::Note(other),
-        };
+        // SAFETY: asked for where the element is the queue pair, which is not destroyed before the event is acknowledged, below.
+        let number = || unsafe { (*event.element.cast::<raw::Qp>()).qp_num };
+        let told = Event::of(event.event_type, port, number);
         // SAFETY: the event that was just got, acknowledged once.
         unsafe { (self.opened.symbols.ack_async_event)(&mut event) };
         Some(told)

@@ -320,6 +320,18 @@ impl Timers {
             busy_wait: self.busy_wait.min(31),
         }
     }
+
+    /// As a queue pair is told them: within the limits, whatever they are.
+    fn attr(self) -> raw::QpAttr {
+        let finite = self.finite();
+        raw::QpAttr {
+            min_rnr_timer: finite.busy_wait,
+            timeout: finite.timeout,
+            retry_cnt: finite.retries,
+            rnr_retry: finite.busy_retries,
+            ..raw::QpAttr::default()
+        }
+    }
 }
 
 /// An address to send datagrams to.
@@ -511,16 +523,15 @@ impl QueuePair {
         reads: u8,
         timers: Timers,
     ) -> Result<(), VerbsError> {
-        let timers = timers.finite();
+        let timers = timers.attr();
         let mut attr = raw::QpAttr {
             qp_state: raw::QPS_RTR,
             path_mtu: mtu.into(),
             dest_qp_num: number,
             rq_psn: their_psn,
             max_dest_rd_atomic: reads,
-            min_rnr_timer: timers.busy_wait,
             ah_attr: path.attr(),
-            ..raw::QpAttr::default()
+            ..timers
         };
         let mask = raw::QP_STATE
             | raw::QP_AV
@@ -530,15 +541,8 @@ impl QueuePair {
             | raw::QP_MAX_DEST_RD_ATOMIC
             | raw::QP_MIN_RNR_TIMER;
         self.modify("ibv_modify_qp (RTR)", &mut attr, mask)?;
-        let mut attr = raw::QpAttr {
-            qp_state: raw::QPS_RTS,
-            sq_psn: our_psn,
-            timeout: timers.timeout,
-            retry_cnt: timers.retries,
-            rnr_retry: timers.busy_retries,
-            max_rd_atomic: reads,
-            ..raw::QpAttr::default()
-        };
+        let mut attr =
+            raw::QpAttr { qp_state: raw::QPS_RTS, sq_psn: our_psn, max_rd_atomic: reads, ..timers };
         let mask = raw::QP_STATE
             | raw::QP_SQ_PSN
             | raw::QP_TIMEOUT
@@ -674,5 +678,60 @@ impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: destroyed once; events of it were acknowledged when they were got.
         unsafe { (self.device.symbols.destroy_qp)(self.qp) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any value in each place, with the worst in the others: 0 is an endless timeout, 7 are endless tries, and what has more
+    /// bits than the device's fields would be one of those there (32 as 0, 15 as 7).
+    fn all_timers() -> impl Iterator<Item = Timers> {
+        let with = |others: u8| Timers {
+            timeout: others,
+            retries: others,
+            busy_retries: others,
+            busy_wait: others,
+        };
+        [0, 7, 32, 255].into_iter().map(with).flat_map(|rest| {
+            (0..=u8::MAX).flat_map(move |value| {
+                [
+                    Timers { timeout: value, ..rest },
+                    Timers { retries: value, ..rest },
+                    Timers { busy_retries: value, ..rest },
+                    Timers { busy_wait: value, ..rest },
+                ]
+            })
+        })
+    }
+
+    #[test]
+    fn no_device_is_ever_told_to_wait_or_try_for_ever() {
+        for timers in all_timers() {
+            let told = timers.attr();
+            assert!((1..=31).contains(&told.timeout), "{timers:?}: timeout {}", told.timeout);
+            assert!(told.retry_cnt <= 6, "{timers:?}: {} tries", told.retry_cnt);
+            assert!(told.rnr_retry <= 6, "{timers:?}: {} tries when busy", told.rnr_retry);
+            assert!(told.min_rnr_timer <= 31, "{timers:?}: wait {}", told.min_rnr_timer);
+            assert!(timers.longest() > std::time::Duration::ZERO); // nor does it overflow
+        }
+    }
+
+    #[test]
+    fn what_is_within_the_limits_stays_as_it_is() {
+        let within = |timers: &Timers| {
+            (1..=31).contains(&timers.timeout)
+                && timers.retries.max(timers.busy_retries) <= 6
+                && timers.busy_wait <= 31
+        };
+        let least = Timers { timeout: 1, retries: 0, busy_retries: 0, busy_wait: 0 };
+        let most = Timers { timeout: 31, retries: 6, busy_retries: 6, busy_wait: 31 };
+        for timers in all_timers().filter(within).chain([least, most]) {
+            assert_eq!(timers.finite(), timers);
+        }
+        for timers in all_timers() {
+            assert!(within(&timers.finite()), "{timers:?}");
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! and the notice travels. Every process of the ring is simulated, with the defaults of `ft_detector_period` and
 //! `ft_detector_timeout`; whoever asks the launcher about an accused process is answered at once.
 
+use super::measure::{Cost, MODEL};
 use super::wire::{What, Wire};
-use super::{Cost, MODEL};
 use ironweave_ft::Frame;
 use ironweave_ft::detector::{Config, Detector, Effect, Event, Message};
 use rand::rngs::SmallRng;

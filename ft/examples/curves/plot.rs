@@ -1,8 +1,8 @@
 //! Three panels side by side: time, messages and bytes per process, over the number of ranks on a logarithmic axis. What is
 //! logarithmic is a straight line.
 
-use super::Cost;
 use super::detect::SILENCE;
+use super::measure::Cost;
 use std::fmt::Write;
 
 const WIDTH: f64 = 400.0;

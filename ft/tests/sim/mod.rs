@@ -81,7 +81,30 @@ pub struct Summary {
     pub killed: u32,
     pub accused: u32,
     pub survivors: u32,
+    /// Processes that revoked something or were told of it, by communicator.
+    pub revoked: u32,
+    /// Decisions that name somebody who failed.
+    pub with_failures: u32,
+    /// Processes that got a smaller communicator without everybody, and those that came to their program's end.
+    pub shrunk: u32,
+    pub ended: u32,
     pub virtual_ns: u64,
+}
+
+impl Summary {
+    pub fn add(&mut self, other: Summary) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.events += other.events;
+        self.killed += other.killed;
+        self.accused += other.accused;
+        self.survivors += other.survivors;
+        self.revoked += other.revoked;
+        self.with_failures += other.with_failures;
+        self.shrunk += other.shrunk;
+        self.ended += other.ended;
+        self.virtual_ns += other.virtual_ns;
+    }
 }
 
 struct Sim {
@@ -103,6 +126,9 @@ struct Sim {
     ticking: Vec<bool>,
     returned: BTreeMap<(CommKey, u64), (u32, Decided)>,
     shrunk: Option<(u32, Shrunk)>,
+    /// Decisions that name somebody who failed, and shrinks that left somebody out.
+    with_failures: u32,
+    without_some: u32,
     broken: Option<String>,
     now: u64,
     last_progress: u64,
@@ -131,6 +157,10 @@ pub fn run(seed: u64, ranks: u32, trouble: Option<Trouble>) -> Result<Summary, S
             killed,
             accused,
             survivors: (0..ranks).filter(|process| sim.sound(*process)).count() as u32,
+            revoked: sim.revoked.iter().flatten().filter(|revoked| **revoked).count() as u32,
+            with_failures: sim.with_failures,
+            shrunk: sim.without_some,
+            ended: sim.places.iter().filter(|place| matches!(place, Place::End)).count() as u32,
             virtual_ns: sim.last_progress,
         }),
     }
@@ -172,6 +202,8 @@ impl Sim {
             ticking: vec![false; all],
             returned: BTreeMap::new(),
             shrunk: None,
+            with_failures: 0,
+            without_some: 0,
             broken: None,
             now: 0,
             last_progress: 0,
@@ -429,6 +461,7 @@ impl Sim {
         if let Some(process) = decided.failed.iter().find(|process| self.sound(*process)) {
             return self.break_law(format!("{process} lives and is in {decided:?}"));
         }
+        self.with_failures += u32::from(!decided.failed.is_empty());
         let place = std::mem::replace(&mut self.places[me as usize], Place::First);
         let next = match place {
             Place::First => Place::Two { missing: 2 },
@@ -453,6 +486,7 @@ impl Sim {
                         format!("{me} shrinks to {shrunk:?}, but {} to {:?}", first.0, first.1);
                     return self.break_law(why);
                 }
+                self.without_some += u32::from(!shrunk.failed.is_empty());
                 Place::Smaller
             }
             Place::Smaller => Place::Last,

@@ -92,6 +92,34 @@ impl Plan {
     }
 }
 
+/// What happened, in one world or in many.
+#[derive(Clone, Copy, Default, Debug)]
+struct Done {
+    /// Operations that succeeded, and of these the ones that ended after somebody had died.
+    right: usize,
+    right_after_deaths: usize,
+    /// Operations that were interrupted.
+    failed: usize,
+    killed: usize,
+    /// Processes that died in the middle of an operation.
+    killed_inside: usize,
+    /// Processes that interrupted their collectives, and those that revoked the communicator instead.
+    interrupted: usize,
+    revoked: usize,
+}
+
+impl Done {
+    fn add(&mut self, other: Done) {
+        self.right += other.right;
+        self.right_after_deaths += other.right_after_deaths;
+        self.failed += other.failed;
+        self.killed += other.killed;
+        self.killed_inside += other.killed_inside;
+        self.interrupted += other.interrupted;
+        self.revoked += other.revoked;
+    }
+}
+
 struct World {
     plan: Plan,
     net: SimNet,
@@ -103,8 +131,7 @@ struct World {
     /// Everybody's buffers before each call, and the receive buffers after it.
     before: Vec<Vec<Buffers>>,
     after: Vec<Vec<Vec<u8>>>,
-    right: usize,
-    failed: usize,
+    done: Done,
 }
 
 impl World {
@@ -163,14 +190,13 @@ impl World {
             graves: Vec::new(),
             before,
             after: results,
-            right: 0,
-            failed: 0,
+            done: Done::default(),
             plan,
             places,
         }
     }
 
-    fn run(mut self) -> (usize, usize) {
+    fn run(mut self) -> Done {
         let seed = self.plan.seed;
         while let Some(Peer(me)) = self.net.next_ready() {
             self.step(me);
@@ -192,7 +218,7 @@ impl World {
                 assert!(intact, "seed {seed}: memory of {} was written after the end", process.me);
             }
         }
-        (self.right, self.failed)
+        self.done
     }
 
     fn step(&mut self, me: u32) {
@@ -212,6 +238,8 @@ impl World {
         self.net.fault(SimFault::Kill(Peer(me)));
         let process = self.processes[me as usize].take().expect("the living die once");
         let Process { engine, open, mut retired, .. } = process;
+        self.done.killed += 1;
+        self.done.killed_inside += usize::from(!open.is_empty());
         drop(engine);
         for Open { operation, memory, .. } in open {
             drop(operation);
@@ -237,7 +265,7 @@ impl World {
         for (_, news) in due {
             match news {
                 News::Dead(peer) => process.engine.proc_failed(Peer(peer)),
-                News::Interrupted => Self::interrupt(process),
+                News::Interrupted => self.interrupt(process),
             }
         }
         // Not until nothing moves: what waits for room, for which time has to pass, counts as moving.
@@ -270,7 +298,7 @@ impl World {
                     Poll::Pending => {
                         let failing = process.open[at].operation.runner().failing().is_some();
                         if failing && !process.interrupted {
-                            Self::interrupt(process);
+                            self.interrupt(process);
                             self.tell(now, || News::Interrupted);
                             moved = true;
                         }
@@ -334,7 +362,8 @@ impl World {
 
     /// It was a success.
     fn right(&mut self, me: u32, number: usize, memory: &[OwnedBuffer; 2]) {
-        self.right += 1;
+        self.done.right += 1;
+        self.done.right_after_deaths += usize::from(self.done.killed > 0);
         let is_right = memory[1].as_slice() == self.after[number][me as usize];
         assert!(
             is_right,
@@ -362,9 +391,9 @@ impl World {
                 | PmlError::Revoked
                 | PmlError::RailLost(_),
             )) if !self.plan.kills.is_empty() => {
-                self.failed += 1;
+                self.done.failed += 1;
                 if !process.interrupted {
-                    Self::interrupt(process);
+                    self.interrupt(process);
                     self.tell(self.net.now_ns(), || News::Interrupted);
                 }
             }
@@ -374,9 +403,12 @@ impl World {
     }
 
     /// The communicator's collectives are over here.
-    fn interrupt(process: &mut Process) {
-        process.interrupted = true;
-        if process.rng.random_bool(0.8) {
+    fn interrupt(&mut self, process: &mut Process) {
+        let again = std::mem::replace(&mut process.interrupted, true);
+        let revokes = process.rng.random_bool(0.2);
+        self.done.interrupted += usize::from(!again);
+        self.done.revoked += usize::from(!again && revokes);
+        if !revokes {
             process.engine.interrupt_collectives(process.comm);
         } else {
             process.engine.revoke_comm(process.comm);
@@ -403,11 +435,21 @@ fn everybody_returns_and_what_returns_is_right() {
         Some(seed) => seed..seed + 1,
         None => 0..number("COLL_RUNS").unwrap_or(150),
     };
-    let (mut right, mut failed) = (0, 0);
+    // Fewer say nothing about how much happens in all.
+    let are_many = seeds.end - seeds.start >= 150;
+    let mut all = Done::default();
     for seed in seeds {
         println!("seed {seed}: COLL_SEED={seed} cargo nextest run -p ironweave-coll everybody");
-        let done = World::new(Plan::of(seed)).run();
-        (right, failed) = (right + done.0, failed + done.1);
+        all.add(World::new(Plan::of(seed)).run());
     }
-    println!("{right} operations were right, {failed} were interrupted");
+    println!("{all:?}");
+    if are_many {
+        assert!(
+            all.right > 1000 && all.right_after_deaths > 100,
+            "some succeed, also among the living"
+        );
+        assert!(all.killed > 100 && all.killed_inside > 30, "processes die, also in an operation");
+        assert!(all.failed > 100 && all.interrupted > 100, "and operations end by it");
+        assert!(all.revoked > 20, "some are ended by a revocation");
+    }
 }

@@ -153,6 +153,7 @@ impl Assembly {
                     match round {
                         Round::Next | Round::Again => {
                             self.tried += 1;
+                            core.ids.repeated += 1;
                             self.state = State::Ready;
                             if self.tried < ROUNDS {
                                 continue;

@@ -168,6 +168,13 @@ impl<B: Btl> Core<B> {
         Ok(core)
     }
 
+    /// How often a creation had to try another window of ids: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn rounds_repeated(&self) -> u64 {
+        self.ids.repeated
+    }
+
     /// What this host's processes share.
     pub(crate) const fn board(&self) -> Option<Board<'static>> {
         self.board

@@ -195,6 +195,7 @@ impl Creation {
             Round::Again => None,
             Round::Next => {
                 self.tried += 1;
+                core.ids.repeated += 1;
                 (self.tried == ROUNDS).then_some(Err(CoreError::Exhausted("communicator ids")))
             }
             Round::Refused(Refusal::Unsound) => {

@@ -41,6 +41,8 @@ pub(crate) struct Ids {
     taken: BTreeMap<u16, u64>,
     /// The first unused epoch of ids that were used before; [`EPOCHS`] when there is none left.
     next_epoch: BTreeMap<u16, u16>,
+    /// Rounds after which another window had to be tried.
+    pub repeated: u64,
 }
 
 /// Where a creation looks for ids in one round; the same at all members.

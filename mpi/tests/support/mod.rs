@@ -29,10 +29,12 @@ pub fn programs() -> &'static PathBuf {
     })
 }
 
-/// Builds the launcher and the examples of this crate; not those of the launcher's package, which nobody needs here.
+/// Builds the launcher, the drivers and the examples of this crate; not those of the launcher's package, which nobody needs here.
 fn build(directory: &Path) {
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args("build --quiet -p ironweave-rte -p ironweave --bin ironweave".split(' '));
+    let programs =
+        "-p ironweave-rte -p ironweave -p ironweave-benches --bin ironweave --bin iw-osu";
+    build.args(["build", "--quiet"]).args(programs.split(' '));
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     for example in std::fs::read_dir(examples).expect("this crate has examples") {
         let path = example.expect("a name").path();
@@ -46,13 +48,13 @@ fn build(directory: &Path) {
     assert!(build.status().expect("cargo runs").success(), "the programs cannot be built");
 }
 
-/// A job to run: an example program of this crate and how to start it.
+/// A job to run: an example program of this crate, or a driver, and how to start it.
 pub struct Job<'a> {
     /// How many ranks.
     pub ranks: u32,
     /// Parameters: name, value, name, value, …
     pub parameters: &'a [&'a str],
-    /// Which example.
+    /// Which.
     pub program: &'a str,
     /// Its arguments.
     pub arguments: &'a [&'a str],
@@ -88,7 +90,11 @@ btl=self,tcp
 
     /// As `run`, by a launcher that is given all but the program and its arguments.
     pub fn run_by(&self, mut command: Command) -> Output {
-        command.arg(programs().join("examples").join(self.program)).args(self.arguments);
+        let mut program = programs().join("examples").join(self.program);
+        if !program.is_file() {
+            program = programs().join(self.program);
+        }
+        command.arg(program).args(self.arguments);
         // Ranks that wait in vain say what they wait for, well before this test gives up on them.
         command.env("IRONWEAVE_WATCHDOG", "40");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -110,7 +116,12 @@ btl=self,tcp
 
     /// Runs it; it must succeed.
     pub fn succeed(&self) {
-        let output = self.run();
+        self.succeed_with(&[]);
+    }
+
+    /// As `succeed`, with these variables in its environment; gives its output.
+    pub fn succeed_with(&self, environment: &[(&str, &str)]) -> Output {
+        let output = self.run_with(environment);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(
             output.status.success(),
@@ -120,6 +131,7 @@ btl=self,tcp
             self.parameters,
             output.status
         );
+        output
     }
 }
 

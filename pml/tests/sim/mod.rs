@@ -127,11 +127,38 @@ pub struct Summary {
     pub revoked: usize,
     pub controls: usize,
     pub restarts: u64,
+    /// Frames for what was over, and messages that had come before, that living processes dropped.
+    pub stale: u64,
+    pub duplicates: u64,
+    /// Requests that living processes ended at others, because the communicator was revoked.
+    pub nacks: u64,
     /// Times a process said that it need not be asked before long messages.
     pub unasked: u64,
     pub healed: u64,
     pub parted: usize,
     pub virtual_ns: u64,
+}
+
+impl Summary {
+    pub fn add(&mut self, other: Summary) {
+        self.events += other.events;
+        self.messages += other.messages;
+        self.receives += other.receives;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.withdrawn += other.withdrawn;
+        self.killed += other.killed;
+        self.revoked += other.revoked;
+        self.controls += other.controls;
+        self.restarts += other.restarts;
+        self.stale += other.stale;
+        self.duplicates += other.duplicates;
+        self.nacks += other.nacks;
+        self.unasked += other.unasked;
+        self.healed += other.healed;
+        self.parted += other.parted;
+        self.virtual_ns += other.virtual_ns;
+    }
 }
 
 pub struct World {
