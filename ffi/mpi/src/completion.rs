@@ -6,7 +6,7 @@
 
 use crate::prelude::*;
 use crate::process::Inside;
-use crate::request::{self, After, Ended, Glance, Polled};
+use crate::request::{self, After, Ended, Glance, Polled, Seen};
 use crate::status;
 use ironweave_pml::ob1::Status;
 
@@ -165,8 +165,8 @@ mpi! {
         let mut several = unsafe { Several::new(count, requests, statuses)? };
         let all = test_all(&mut several)?;
         // SAFETY: the caller's result.
-        unsafe { flag.write(c_int::from(all)) };
-        if all { wait_all(&mut several) } else { Ok(()) }
+        unsafe { flag.write(c_int::from(all.is_some())) };
+        all.map_or(Ok(()), |progress| tell_rest(progress, &mut several))
     }
 
     fn MPI_Waitany(count: c_int, requests: *mut MPI_Request, index: *mut c_int, out: *mut MPI_Status) on none {
@@ -423,25 +423,31 @@ fn seen(several: &Several<'_>) -> Result<Vec<Option<MPI_Status>>> {
     several.handles.iter().map(|handle| request::peek(&mut inside, *handle)).collect()
 }
 
-/// Whether all are over, or one was interrupted; ends none.
-fn test_all(several: &mut Several<'_>) -> Result<bool> {
+/// Ends all, if they are over or one was interrupted; else none. In one visit: what was seen is still so when it is told.
+fn test_all(several: &mut Several<'_>) -> Result<Option<Progress>> {
     let mut inside = process::enter()?;
-    for pass in 0..2 {
-        let mut all = true;
-        for handle in several.handles.iter() {
-            if request::is_interrupted(&mut inside, *handle)? {
-                return Ok(true);
-            }
-            all &= request::peek(&mut inside, *handle)?.is_some();
-        }
-        if all {
-            return Ok(true);
-        }
-        if pass == 0 {
-            inside.progress();
+    if !would_end(&mut inside, several)? {
+        inside.progress();
+        if !would_end(&mut inside, several)? {
+            return Ok(None);
         }
     }
-    Ok(false)
+    let mut progress = Progress::default();
+    while !progress.look(&mut inside, several, true, progress.first)? {}
+    Ok(Some(progress))
+}
+
+/// Whether all are over, or one was interrupted.
+fn would_end(inside: &mut Inside, several: &Several<'_>) -> Result<bool> {
+    let mut all = true;
+    for handle in several.handles.iter() {
+        match request::look(inside, *handle)? {
+            Seen::Interrupted(_) => return Ok(true),
+            Seen::Over(_) => {}
+            Seen::Pending => all = false,
+        }
+    }
+    Ok(all)
 }
 
 /// `Some(None)`: none is active.

@@ -394,46 +394,78 @@ fn poll_taken(inside: &mut Inside, request: &mut Request) -> (Polled, bool) {
     }
 }
 
+/// What a request would tell whoever waits for it now.
+pub enum Seen {
+    /// Nothing yet.
+    Pending,
+    /// It is over.
+    Over(MPI_Status),
+    /// A failure or a revocation ended it, or it is a wildcard receive that tells of a failure and goes on.
+    Interrupted(MPI_Status),
+}
+
+impl Seen {
+    fn of(ended: &Ended) -> Seen {
+        match &ended.result {
+            Err(error) if error.is_interruption() => Seen::Interrupted(ended.status),
+            _ => Seen::Over(ended.status),
+        }
+    }
+}
+
 /// Whether a request is over, without ending it: `MPI_Request_get_status`. `Some` is the status.
 ///
 /// # Errors
 /// `MPI_ERR_REQUEST`.
 pub fn peek(inside: &mut Inside, handle: MPI_Request) -> Result<Option<MPI_Status>> {
+    Ok(match look(inside, handle)? {
+        Seen::Pending => None,
+        Seen::Over(status) | Seen::Interrupted(status) => Some(status),
+    })
+}
+
+/// As [`peek`], and tells interruptions apart.
+///
+/// # Errors
+/// `MPI_ERR_REQUEST`.
+pub fn look(inside: &mut Inside, handle: MPI_Request) -> Result<Seen> {
     if matches!(handle, MPI_REQUEST_NULL | SENT) {
-        return Ok(Some(MPI_Status::EMPTY));
+        return Ok(Seen::Over(MPI_Status::EMPTY));
     }
     // What ends here stays, as an operation that has ended, until somebody waits for it.
     let (place, _) = inside.requests.get(handle)?;
     if let Request::Other(operation, true) = place
         && let Some(over) = operation.as_any().downcast_ref::<Over>()
     {
-        return Ok(Some(over.status));
+        return Ok(over.ended.as_ref().map_or(Seen::Over(over.status), Seen::of));
     }
     let (place, _) = inside.requests.get(handle)?;
     let mut request = std::mem::replace(place, Request::Out);
-    let (polled, stays) = poll_taken(inside, &mut request);
-    let (request, status) = match polled {
-        Polled::Inactive => (request, Some(MPI_Status::EMPTY)),
-        Polled::Pending => {
-            if let Request::Message(id) = request
-                && let Some(ended) = inside.engine.poll_message(id)
-            {
+    let (polled, stays) = match request {
+        Request::Message(id) => match inside.engine.poll_message(id) {
+            None => (Polled::Pending, true),
+            Some(ended) => {
                 let ended = Ended::of_message(ended);
-                let status = ended.status;
-                (Request::Other(Box::new(Over::new(ended, None)), true), Some(status))
-            } else {
-                (request, None)
+                let pending = ended.pending;
+                (Polled::Ended(ended), pending)
             }
-        }
+        },
+        _ => poll_taken(inside, &mut request),
+    };
+    let (request, seen) = match polled {
+        Polled::Inactive => (request, Seen::Over(MPI_Status::EMPTY)),
+        Polled::Pending => (request, Seen::Pending),
+        // It goes on, and says so again when it is asked.
+        Polled::Ended(ended) if ended.pending => (request, Seen::of(&ended)),
         Polled::Ended(ended) => {
-            let status = ended.status;
+            let seen = Seen::of(&ended);
             let inner = stays.then(|| Box::new(request));
-            (Request::Other(Box::new(Over::new(ended, inner)), true), Some(status))
+            (Request::Other(Box::new(Over::new(ended, inner)), true), seen)
         }
     };
     let (place, _) = inside.requests.get(handle)?;
     *place = request;
-    Ok(status)
+    Ok(seen)
 }
 
 /// What a non-blocking call answers that did not begin: a failure, or a revocation, is told by the request's end, as if it had come
@@ -451,21 +483,6 @@ pub fn deferred(
         }
         Err(error) => Err(error),
     }
-}
-
-/// Whether the end of a request was seen by [`peek`], and a failure or a revocation was the cause.
-///
-/// # Errors
-/// `MPI_ERR_REQUEST`.
-pub fn is_interrupted(inside: &mut Inside, handle: MPI_Request) -> Result<bool> {
-    if matches!(handle, MPI_REQUEST_NULL | SENT) {
-        return Ok(false);
-    }
-    let (place, _) = inside.requests.get(handle)?;
-    let Request::Other(operation, true) = place else { return Ok(false) };
-    let Some(over) = operation.as_any().downcast_ref::<Over>() else { return Ok(false) };
-    let error = over.ended.as_ref().and_then(|ended| ended.result.as_ref().err());
-    Ok(error.is_some_and(Fail::is_interruption))
 }
 
 /// An operation whose end was seen, but not told.

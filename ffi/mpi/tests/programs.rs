@@ -124,6 +124,20 @@ fn ulfm() {
     std::fs::remove_file(program).expect("it was just made");
 }
 
+/// Each call that waits or asks meets a killed process, and a revocation by another: it ends as the standard has it, and what concerns
+/// others goes on.
+#[test]
+fn waits_are_interrupted() {
+    let program = compile("interrupted", &[]);
+    for btl in ["shm,self", "tcp,self"] {
+        let output = ours(&program, 15, &[("IRONWEAVE_BTL", btl)]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("interrupted: 0 wrong"), "{said}{errors}");
+    }
+    std::fs::remove_file(program).expect("it was just made");
+}
+
 /// Calls that are over at once, because this member has nothing to give or to wait for, end with an error all the same when another
 /// has died.
 #[test]
