@@ -28,8 +28,10 @@ enum VersionOf {
     HighLow(&'static str),
     /// `unsigned f(void)`, `0x00XXYYZZ` (hwloc's API version).
     Hex(&'static str),
-    /// `const char *f(void)` (UCX, PMIx).
+    /// `const char *f(void)` (PMIx).
     Text(&'static str),
+    /// The same in another library of the package, which need not be there (UCX: libuct does not tell, and its file is 0.0.0 in all).
+    TextOf(&'static str, &'static str),
     /// No function tells it: the file name does.
     FileName,
 }
@@ -57,7 +59,7 @@ pub const KNOWN: &[Known] = &[
         soname: "libuct.so.0",
         brings: "the uct transports (UCX)",
         package: "libucx0",
-        version: VersionOf::Text("ucs_get_version_string"),
+        version: VersionOf::TextOf("libucp.so.0", "ucp_get_version_string"),
         marker: "uct_query_components",
     },
     Known {
@@ -109,6 +111,11 @@ pub fn probe(known: &Known) -> Result<Found, LibraryError> {
             format!("{}.{}.{}", version >> 16, (version >> 8) & 0xff, version & 0xff)
         }
         VersionOf::Text(symbol) => call_text(&library, symbol)?.unwrap_or_else(from_file),
+        VersionOf::TextOf(soname, symbol) => Library::open(soname)
+            .and_then(|beside| call_text(&beside, symbol))
+            .ok()
+            .flatten()
+            .unwrap_or_else(from_file),
         VersionOf::FileName => from_file(),
     };
     Ok(Found { version, path })
@@ -123,7 +130,7 @@ fn call_number(library: &Library, symbol: &str) -> Result<c_uint, LibraryError> 
 
 fn call_text(library: &Library, symbol: &str) -> Result<Option<String>, LibraryError> {
     let address = library.symbol(symbol)?;
-    // SAFETY: every `Text` row names a function documented as `const char *f(void)`.
+    // SAFETY: every `Text` and `TextOf` row names a function documented as `const char *f(void)`.
     let function: extern "C" fn() -> *const c_char =
         unsafe { std::mem::transmute(address.as_ptr()) };
     let text = function();

@@ -7,6 +7,8 @@ use std::process::Command;
 pub const HOSTS: &str = "IRONWEAVE_VERBS_HOSTS";
 /// Set inside the virtual machine.
 pub const VM: &str = "IRONWEAVE_VM";
+/// The test binaries of the run, with colons between them. Set inside the virtual machine.
+pub const TESTS: &str = "IRONWEAVE_TESTS";
 /// Set where the devices are known to page memory on demand: what wants that must not be skipped.
 pub const PAGING: &str = "IRONWEAVE_VERBS_PAGING";
 

@@ -107,7 +107,12 @@ impl<'a> Job<'a> {
                 command.arg("mine");
             }
             None => {
-                command.args(["--mca", "btl_verbs_include", &self.fabric.hosts.concat().join(",")]);
+                let devices = self.fabric.hosts.concat();
+                let ports: Vec<String> = devices.iter().map(|name| format!("{name}:1")).collect();
+                let (devices, ports) = (devices.join(","), ports.join(","));
+                command.args(["--mca", "btl_verbs_include", &devices]);
+                command.args(["--mca", "btl_ofi_domain_include", &devices]);
+                command.args(["--mca", "btl_uct_devices", &ports]);
             }
         }
         if let Some(kib) = self.locked_memory {

@@ -5,11 +5,13 @@
 //! * [`fabric`] is what a test finds there: two hosts of two rails each, and wires to cut. On a cluster, the devices
 //!   that `iw-hwtest --device` names take the hosts' place, and what needs a wire is skipped by name.
 //! * [`job`] runs whole jobs over it.
+//! * [`processes`] ends what does not end.
 //!
 //! The tests themselves are in `tests/` here, and in the transports' crates: the conformance suite.
 
 pub mod fabric;
 pub mod job;
+pub mod processes;
 pub mod vm;
 
 use std::path::Path;

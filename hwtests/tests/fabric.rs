@@ -25,8 +25,8 @@ fn wire(test: &str, host: usize, rail: usize) -> Option<Wire> {
     wire
 }
 
-/// `ibv_rc_pingpong` of the distribution, from host 0 to host 1 over `rail`.
-fn pingpong(fabric: &Fabric, rail: usize, port: u16, rounds: u32) -> (Output, Output) {
+/// `ibv_rc_pingpong` of the distribution, from host 0 to host 1 over `rail`: client and server, begun.
+fn begin_pingpong(fabric: &Fabric, rail: usize, port: u16, rounds: u32) -> [Child; 2] {
     let start = |host: usize, server: Option<&str>| -> Child {
         let mut command = Command::new("ibv_rc_pingpong");
         command.args(["-d", fabric.device(host, rail), "-g", "1", "-s", "1024"]);
@@ -36,19 +36,26 @@ fn pingpong(fabric: &Fabric, rail: usize, port: u16, rounds: u32) -> (Output, Ou
     };
     let server = start(1, None);
     // It listens as soon as it has made its queue pair; the client tries once.
-    let deadline = Instant::now() + Duration::from_secs(30);
     let listening = format!(":{port:04X} ");
-    while !["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|table| std::fs::read_to_string(table).is_ok_and(|text| text.contains(&listening)))
-    {
-        assert!(Instant::now() < deadline, "ibv_rc_pingpong does not listen");
-        std::thread::sleep(Duration::from_millis(20));
+    until("ibv_rc_pingpong to listen", || {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+        tables.iter().flatten().any(|table| table.contains(&listening))
+    });
+    [start(0, Some("127.0.0.1")), server]
+}
+
+/// How both ends of it end.
+fn pingpong(fabric: &Fabric, rail: usize, port: u16, rounds: u32) -> [Output; 2] {
+    let ends = begin_pingpong(fabric, rail, port, rounds);
+    ends.map(|end| end_of(end, Instant::now() + Duration::from_secs(60)))
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited for {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
-    let client = start(0, Some("127.0.0.1"));
-    let ends = [client, server].map(|end| end_of(end, Instant::now() + Duration::from_secs(60)));
-    let [client, server] = ends;
-    (client, server)
 }
 
 /// How a program ends; killed when it has not by then, for `ibv_rc_pingpong` polls for ever.
@@ -91,7 +98,7 @@ fn messages_cross_the_wire() {
         let tries = if rail == 1 { 3 } else { 1 };
         let mut ends = (1..=tries).map(|attempt| {
             let port = 18515 + 10 * attempt + rail as u16;
-            let (client, server) = pingpong(&fabric, rail, port, 100);
+            let [client, server] = pingpong(&fabric, rail, port, 100);
             let well = client.status.success() && server.status.success();
             println!("rail {rail}, attempt {attempt}: {client:?} {server:?}");
             well
@@ -101,17 +108,29 @@ fn messages_cross_the_wire() {
     }
 }
 
-/// A cut wire ends a connection with an error or not at all, never well; mended, it carries messages again.
+/// A wire that is cut in the middle of a connection carries nothing more: that ends with an error or, as Soft-RoCE's other
+/// end was seen to, not at all, never well; the port says so. Mended, it carries a new one.
 #[test]
 fn a_wire_is_cut_and_mended() {
     let Some(fabric) = given("a_wire_is_cut_and_mended") else { return };
     let Some(mut wire) = wire("a_wire_is_cut_and_mended", 0, 0) else { return };
     let _alone = ALONE.lock();
+    const ROUNDS: u32 = 5000;
+    let before = wire.sent();
+    let ends = begin_pingpong(&fabric, 0, 18519, ROUNDS);
+    until("messages", || wire.sent() > before + 50);
     wire.down();
-    let state = "/sys/class/infiniband/rxe00/ports/1/state";
+    let sent = wire.sent();
+    assert!(sent < before + u64::from(ROUNDS), "it was over before the wire was cut");
+    let state = format!("/sys/class/infiniband/{}/ports/1/state", fabric.device(0, 0));
     let state = std::fs::read_to_string(state).expect("the port's state");
     assert!(!state.contains("ACTIVE"), "the port of a cut wire is {state}");
+    // Its retries are over after less than a second.
+    let ends = ends.map(|end| end_of(end, Instant::now() + Duration::from_secs(3)));
+    println!("cut: {ends:?}");
+    assert!(ends.iter().all(|end| !end.status.success()), "{ends:?}");
+    assert_eq!(wire.sent(), sent, "a cut wire carries something");
     wire.up();
-    let (client, server) = pingpong(&fabric, 0, 18520, 20);
+    let [client, server] = pingpong(&fabric, 0, 18520, 20);
     assert!(client.status.success() && server.status.success(), "{client:?} {server:?}");
 }

@@ -80,10 +80,23 @@ fn kills_at_random_moments() {
     }
 }
 
+/// The sender dies early and late, and at least once in the middle of what a receive waits for.
 #[test]
 fn a_dead_receive_is_not_written() {
     let Some((fabric, _alone)) = given("a_dead_receive_is_not_written") else { return };
-    Job::new(&fabric, 3, "scenarios", &["dead_buffer", "4"]).finish();
+    let mut said = String::new();
+    for delay in ["50", "400", "1600"] {
+        said += &format!("dead after {delay} ms\n");
+        said += &Job::new(&fabric, 3, "scenarios", &["dead_buffer", delay]).finish();
+    }
+    println!("{said}");
+    let arrived = |line: &str| -> Option<(u64, u64)> {
+        let (arrived, rest) = line.split_once(": ")?.1.split_once(" of ")?;
+        Some((arrived.parse().ok()?, rest.split_once(' ')?.0.parse().ok()?))
+    };
+    let cut: Vec<_> = said.lines().filter_map(arrived).collect();
+    assert_eq!(cut.len(), 6, "{said}");
+    assert!(cut.iter().any(|&(arrived, of)| 0 < arrived && arrived < of), "{said}");
 }
 
 /// Revoke with everything pending, agreement, shrinking, with processes that die meanwhile.

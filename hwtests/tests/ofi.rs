@@ -29,6 +29,31 @@ fn revoke_agree_and_shrink_over_verbs_rxm() {
     RXM.revoke_agree_and_shrink("revoke_agree_and_shrink_over_verbs_rxm");
 }
 
+#[test]
+fn kills_at_random_moments_over_verbs_rxm() {
+    RXM.kills_at_random_moments("kills_at_random_moments_over_verbs_rxm");
+}
+
+#[test]
+fn a_stopped_rank_is_found_and_ended_over_verbs_rxm() {
+    RXM.a_stopped_rank("a_stopped_rank_is_found_and_ended_over_verbs_rxm");
+}
+
+#[test]
+fn a_job_recovers_over_wires_that_lose_over_verbs_rxm() {
+    RXM.wires_that_lose("a_job_recovers_over_wires_that_lose_over_verbs_rxm");
+}
+
+#[test]
+fn a_short_cut_is_survived_over_verbs_rxm() {
+    RXM.a_short_cut("a_short_cut_is_survived_over_verbs_rxm");
+}
+
+#[test]
+fn a_lost_rail_is_survived_over_verbs_rxm() {
+    RXM.a_lost_rail("a_lost_rail_is_survived_over_verbs_rxm");
+}
+
 /// What is not there is named, and the job does not start.
 #[test]
 fn what_ofi_cannot_have_is_told() {

@@ -55,16 +55,18 @@ impl Fabrics {
     pub fn taken(&self) -> Option<&Provider> {
         self.providers.iter().find(|provider| provider.standing == Standing::Default)
     }
-}
 
-impl Provider {
-    /// Whether jobs use it, and if not why, in words.
+    /// Whether jobs use `provider`, and if not why, in words. A job uses one.
     #[must_use]
-    pub fn verdict(&self) -> String {
-        match self.standing {
-            Standing::Default => String::from("used where ofi is"),
-            Standing::Named => String::from("used where btl_ofi_provider_include names it"),
-            Standing::Refused(why) => format!("refused: {why}"),
+    pub fn verdict(&self, provider: &Provider) -> String {
+        let named = "used where btl_ofi_provider_include names it";
+        match (provider.standing, self.taken()) {
+            (Standing::Default, Some(first)) if first.name != provider.name => {
+                format!("{named}: {} comes first", first.name)
+            }
+            (Standing::Default, _) => String::from("used where ofi is (--mca btl self,ofi)"),
+            (Standing::Named, _) => String::from(named),
+            (Standing::Refused(why), _) => format!("refused: {why}"),
         }
     }
 }
@@ -95,13 +97,21 @@ mod tests {
         let fabrics = Fabrics {
             version: (1, 17),
             path: "/lib/libfabric.so.1".into(),
-            providers: vec![provider("shm", &["shm"]), provider("tcp;ofi_rxm", &["eth0", "lo"])],
+            providers: vec![
+                provider("shm", &["shm"]),
+                provider("verbs;ofi_rxm", &["mlx5_0"]),
+                provider("tcp;ofi_rxm", &["eth0", "lo"]),
+            ],
         };
         assert_eq!(fabrics.to_string(), "libfabric 1.17 (/lib/libfabric.so.1)");
-        let taken = fabrics.taken().expect("tcp is trusted");
-        assert_eq!(taken.to_string(), "tcp;ofi_rxm 117.0 on eth0, lo");
-        assert_eq!(taken.verdict(), "used where ofi is");
-        assert!(fabrics.providers[0].verdict().starts_with("refused: a process that is killed"));
+        let taken = fabrics.taken().expect("verbs is trusted");
+        assert_eq!(taken.to_string(), "verbs;ofi_rxm 117.0 on mlx5_0");
+        let verdicts: Vec<String> =
+            fabrics.providers.iter().map(|provider| fabrics.verdict(provider)).collect();
+        assert!(verdicts[0].starts_with("refused: a process that is killed"), "{verdicts:?}");
+        assert_eq!(verdicts[1], "used where ofi is (--mca btl self,ofi)");
+        let beside = "used where btl_ofi_provider_include names it: verbs;ofi_rxm comes first";
+        assert_eq!(verdicts[2], beside);
     }
 
     fn provider(name: &str, domains: &[&str]) -> Provider {

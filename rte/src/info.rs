@@ -22,7 +22,7 @@ pub fn text(params: &Params) -> String {
         Ok(fabrics) => {
             let _ = writeln!(out, "  ofi       {fabrics}");
             for provider in &fabrics.providers {
-                let _ = writeln!(out, "            {provider}: {}", provider.verdict());
+                let _ = writeln!(out, "            {provider}: {}", fabrics.verdict(provider));
             }
         }
         Err(why) => drop(writeln!(out, "  ofi       not usable: {why}")),
@@ -113,7 +113,7 @@ pub fn json<'a>(params: &Params, settings: impl Iterator<Item = &'a Setting>) ->
                 .map(|provider| serde_json::json!({
                     "name": provider.name,
                     "version": format!("{}.{}", provider.version.0, provider.version.1),
-                    "verdict": provider.verdict(),
+                    "verdict": fabrics.verdict(provider),
                     "domains": provider.domains,
                 }))
                 .collect::<Vec<_>>(),

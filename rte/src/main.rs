@@ -157,7 +157,13 @@ fn hwtest(arguments: &[OsString]) -> LaunchError {
     let beside = std::env::current_exe().map(|path| path.with_file_name("iw-hwtest"));
     let program = beside.unwrap_or_else(|_| "iw-hwtest".into());
     let error = std::process::Command::new(&program).args(arguments).exec();
-    LaunchError(format!("{}: {error}", program.display()))
+    let program = program.display();
+    match error.kind() {
+        std::io::ErrorKind::NotFound => LaunchError(format!(
+            "the device tests are not installed here ({program}); `ci/install PREFIX --hwtest`, in Ironweave's sources, adds them"
+        )),
+        _ => LaunchError(format!("{program}: {error}")),
+    }
 }
 
 fn run_job(args: RunArgs) -> Result<u8, LaunchError> {

@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// Where the kernel lists RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";
+/// The value of `btl_verbs_gid_index` that leaves the choice to verbs.
+const CHOSEN: u64 = 255;
 
 /// One port of an RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +62,11 @@ pub fn ports(params: &Params) -> Vec<Port> {
             } else if !params.list("btl_verbs_include").is_empty() && !listed("btl_verbs_include") {
                 Some(String::from("btl_verbs_include does not name it"))
             } else {
-                unusable(&word(&directory.join("state")), &opened)
+                unusable(&word(&directory.join("state")), &opened).or_else(|| {
+                    let gid = Some(params.number("btl_verbs_gid_index"));
+                    let gid = gid.filter(|&index| index != CHOSEN && !iwarp);
+                    lacking(&directory, gid, params.number("btl_verbs_pkey_index"))
+                })
             };
             let on_demand = opened.as_ref().is_ok_and(|device| device.limits().on_demand);
             ports.push(Port { name, link, rate: word(&directory.join("rate")), on_demand, unused });
@@ -83,6 +89,24 @@ fn unusable(state: &str, opened: &Result<Device, String>) -> Option<String> {
             Some(String::from("it has no shared receive queues"))
         }
         Ok(_) => None,
+    }
+}
+
+/// What a port has no entry for, of those that parameters ask for; the kernel reads an unused one as nothing or as zeros.
+fn lacking(port: &Path, gid: Option<u64>, partition: u64) -> Option<String> {
+    let there = |table: &str, index: u64| {
+        let entry = word(&port.join(table).join(index.to_string()));
+        entry.trim_start_matches("0x").contains(|c: char| c != '0' && c != ':')
+    };
+    match gid {
+        Some(index) if !there("gids", index) => {
+            Some(format!("it has no GID {index} (btl_verbs_gid_index)"))
+        }
+        // Entry 0 is there also where the kernel shows no table.
+        _ if partition != 0 && !there("pkeys", partition) => {
+            Some(format!("it has no partition {partition} (btl_verbs_pkey_index)"))
+        }
+        _ => None,
     }
 }
 
@@ -111,11 +135,44 @@ mod tests {
         assert_eq!(unusable("4: ACTIVE", &opened).unwrap(), "it cannot be opened: no");
     }
 
+    // What real ports say is seen where there are some: `hwtests/tests/tools.rs`.
     #[test]
-    fn every_port_says_whether_it_is_used() {
-        for port in ports(&Params::default()) {
-            let text = port.to_string();
-            assert!(text.contains("used by verbs") || text.contains("not used: "), "{text}");
+    fn a_port_says_who_uses_it_or_why_nobody_does() {
+        let mut port = Port {
+            name: String::from("mlx5_0:1"),
+            link: "RoCE",
+            rate: String::from("100 Gb/sec (4X EDR)"),
+            on_demand: false,
+            unused: None,
+        };
+        assert_eq!(port.to_string(), "mlx5_0:1 (RoCE, 100 Gb/sec (4X EDR)): used by verbs");
+        port.on_demand = true;
+        assert!(port.to_string().ends_with(": used by verbs, pages on demand"));
+        port.unused = Some(String::from("btl_verbs_exclude names it"));
+        assert!(port.to_string().ends_with(": not used: btl_verbs_exclude names it"));
+    }
+
+    #[test]
+    fn entries_that_are_asked_for_and_not_there_are_named() {
+        let port = std::env::temp_dir().join(format!("ironweave-port-{}", std::process::id()));
+        for (file, text) in [
+            ("gids/0", "fe80:0000:0000:0000:14e8:ffff:feb3:c090\n"),
+            ("gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
+            ("pkeys/0", "0xffff\n"),
+            ("pkeys/1", "0x0000\n"),
+        ] {
+            let file = port.join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
         }
+        assert_eq!(lacking(&port, None, 0), None);
+        assert_eq!(lacking(&port, Some(0), 0), None);
+        for index in [1, 99] {
+            let words = format!("it has no GID {index} (btl_verbs_gid_index)");
+            assert_eq!(lacking(&port, Some(index), 0), Some(words));
+            let words = format!("it has no partition {index} (btl_verbs_pkey_index)");
+            assert_eq!(lacking(&port, Some(0), index), Some(words));
+        }
+        std::fs::remove_dir_all(port).unwrap();
     }
 }

@@ -1,18 +1,19 @@
 //! The device tests: `iw-hwtest --vm` in the virtual machine, `iw-hwtest --device mlx5_0` on real devices.
 //!
 //! Runs the test binaries of the packages that have such tests, one after the other, each test by itself (they share
-//! wires and devices). Builds them with cargo, or takes them from `--tests`, where there is no cargo. What cannot run
-//! prints `SKIP name: reason`. Ends with a count, and fails if anything failed or nothing passed.
+//! wires and devices). Takes them from `--tests`, or where `ci/install PREFIX --hwtest` laid them out, or builds them with
+//! cargo. What cannot run prints `SKIP name: reason`. Ends with a count, and fails if anything failed or nothing ran.
 
 use clap::Parser;
-use ironweave_hwtests::fabric::{HOSTS, PAGING};
+use ironweave_hwtests::fabric::{HOSTS, PAGING, TESTS};
 use ironweave_hwtests::job::PROGRAMS;
-use ironweave_hwtests::vm::{Kernel, Machine, Task, VmError};
+use ironweave_hwtests::vm::{HUNG, Kernel, Machine, Task, VmError};
+use ironweave_hwtests::{processes, rdma_devices};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Packages with tests of devices.
 const PACKAGES: &[&str] =
@@ -21,9 +22,15 @@ const PACKAGES: &[&str] =
 const SHARED_RECEIVES: &str = "FI_OFI_RXM_USE_SRX";
 /// Tests that the quick set leaves out: each takes more than some fifteen seconds on emulated devices.
 const LONG: &[&str] = &[
+    "a_dead_receive_is_not_written",
     "a_job_recovers_over_wires_that_lose",
     "a_lost_rail_is_survived",
     "a_mended_rail_is_used_again",
+    "a_peer_killed_while_it_is_read_from",
+    "a_peer_killed_while_it_reads",
+    "a_peer_killed_while_it_writes",
+    "a_port_that_is_not_used_says_why",
+    "a_short_cut_is_survived",
     "a_stopped_rank_is_found_and_ended",
     "bandwidth_to_four_mebibytes",
     "carries_every_size",
@@ -36,6 +43,7 @@ const LONG: &[&str] = &[
     "revoke_agree_and_shrink",
     "survives_a_peer_killed_while_packing",
     "survives_the_death_of_a_peer",
+    "tests_run_on_named_devices",
     "ud_verbs",
     // Of UCX's rc_verbs and libfabric's verbs;ofi_rxm the quick set has jobs.
     "rc_verbs::",
@@ -73,6 +81,17 @@ const ON_DEMAND: &[(&str, &[&str])] = &[
 const JOBS_ON_DEMAND: &str = "IRONWEAVE_BTL_VERBS_ON_DEMAND=always";
 /// Machines for one piece when the guest's kernel panics: what panics three times is no accident of the emulation.
 const MACHINES: u32 = 3;
+/// What runs once more in the virtual machine, each on devices that a cluster's are not turned into.
+const MACHINES_OWN: &[(&str, &str)] = &[
+    ("verbs/iwarp", "iWARP is tested where a device of it is given"),
+    ("verbs/on_demand", "whether memory is paged on demand is the device's and the parameter's"),
+    ("verbs/over_ipv6", "the addresses of the devices are what they are"),
+    ("verbs/by_ring", "all by rings is the virtual machine's; rings themselves are tested"),
+];
+/// Where an installation has what this program runs, beside the directory that this program is in.
+const INSTALLED: &str = "libexec/ironweave/hwtest";
+/// Examples that jobs run.
+const EXAMPLES: &[&str] = &["survive", "scenarios", "recovery", "heartbeat"];
 /// What of the suite runs once more over IPv6, with `--long` or where the filter says so.
 const IPV6: &[&str] =
     &["comes_back_after_invalidation", "delivers_exactly_once_in_order", "moves_registered_memory"];
@@ -94,7 +113,7 @@ struct Arguments {
     #[arg(
         long = "device",
         value_name = "NAME",
-        required_unless_present = "vm",
+        required_unless_present_any = ["vm", "gather"],
         conflicts_with = "vm"
     )]
     devices: Vec<String>,
@@ -104,9 +123,12 @@ struct Arguments {
     /// All tests, also those that take minutes
     #[arg(long)]
     long: bool,
-    /// Seconds until a machine, or with --long each of several, counts as hung
+    /// Seconds until the tests of all binaries, or with --long those of each, count as hung and are ended
     #[arg(long, default_value_t = 900)]
     limit: u64,
+    /// Lay out test binaries and programs in tests/ and programs/ of this directory, and run nothing
+    #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["devices", "vm", "tests"])]
+    gather: Option<PathBuf>,
     /// Take the test binaries from here instead of building them
     #[arg(long, value_name = "DIRECTORY")]
     tests: Option<PathBuf>,
@@ -118,7 +140,20 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    if let Some(directory) = &arguments.gather {
+        return match gather(directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error.to_string()),
+        };
+    }
+    if let Err(why) = known(&arguments.devices) {
+        return fail(&why);
+    }
+    if let (None, Some(installed)) = (&arguments.tests, installed()) {
+        arguments.tests = Some(installed.join("tests"));
+        arguments.programs.get_or_insert(installed.join("programs"));
+    }
     let binaries = match &arguments.tests {
         Some(directory) => listed(directory),
         None => built(),
@@ -141,6 +176,11 @@ fn main() -> ExitCode {
     let skips: String = left_out.iter().map(|name| format!(" --skip {name}")).collect();
     if !left_out.is_empty() {
         println!("the quick set; --long adds {}", left_out.join(", "));
+    }
+    if !arguments.vm {
+        for (name, why) in MACHINES_OWN {
+            println!("SKIP {name}: runs in the virtual machine only: {why}");
+        }
     }
     let filter = arguments.filter.as_deref().unwrap_or("");
     let file = |path: &Path| -> String {
@@ -232,6 +272,9 @@ fn main() -> ExitCode {
             task.limit = Duration::from_secs(arguments.limit);
             task.environment.push((PROGRAMS.into(), programs.display().to_string()));
             task.environment.push((SHARED_RECEIVES.into(), "1".into()));
+            let paths: Vec<String> =
+                binaries.iter().map(|path| path.display().to_string()).collect();
+            task.environment.push((TESTS.into(), paths.join(":")));
             let machine = Machine::prepare(kernel);
             match machine.and_then(|machine| in_machines(&heard, |heard| machine.run(&task, heard)))
             {
@@ -254,9 +297,24 @@ fn main() -> ExitCode {
         };
         status = if ended == 0 { status } else { ended };
     }
-    let (passed, failed) = heard.counts();
-    println!("iw-hwtest: {passed} passed, {failed} failed, status {status}");
-    if status == 0 && failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let Counts { passed, failed, skipped } = heard.counts();
+    println!("iw-hwtest: {passed} passed, {failed} failed, {skipped} skipped, status {status}");
+    if passed + failed == 0 {
+        return fail("nothing ran");
+    }
+    if status == 0 && failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether all of `devices` are there; the words that say which is not.
+fn known(devices: &[String]) -> Result<(), String> {
+    let there = rdma_devices().map_err(|error| format!("the kernel's RDMA devices: {error}"))?;
+    match devices.iter().find(|device| !there.contains(device)) {
+        None => Ok(()),
+        Some(device) if there.is_empty() => {
+            Err(format!("no device {device}: this machine has no RDMA device"))
+        }
+        Some(device) => Err(format!("no device {device}: there are {}", there.join(", "))),
+    }
 }
 
 /// Those of `names` that have `filter` in them, as words of a command.
@@ -320,7 +378,7 @@ fn built_programs() -> io::Result<PathBuf> {
     cargo.args(["build", "--release", "--message-format=json", "--quiet"]);
     cargo.args(["-p", "ironweave-rte", "-p", "ironweave-benches", "-p", "ironweave"]);
     cargo.args(["--bin", "ironweave", "--bin", "iw-osu"]);
-    for example in ["survive", "scenarios", "recovery", "heartbeat"] {
+    for example in EXAMPLES {
         cargo.args(["--example", example]);
     }
     let output = cargo.stderr(Stdio::inherit()).output()?;
@@ -336,6 +394,32 @@ fn built_programs() -> io::Result<PathBuf> {
 fn beside() -> io::Result<PathBuf> {
     let me = std::env::current_exe()?;
     me.parent().map(Path::to_owned).ok_or_else(|| io::Error::other("this program is nowhere"))
+}
+
+/// Where an installation that this program belongs to keeps tests and programs.
+fn installed() -> Option<PathBuf> {
+    let directory = beside().ok()?.parent()?.join(INSTALLED);
+    directory.join("tests").is_dir().then_some(directory)
+}
+
+/// Copies what is run, built here, into `directory`.
+fn gather(directory: &Path) -> io::Result<()> {
+    let copy = |from: &Path, into: &str| {
+        let into = directory.join(into);
+        std::fs::create_dir_all(&into)?;
+        std::fs::copy(from, into.join(from.file_name().unwrap_or_default())).map(drop)
+    };
+    for binary in built()? {
+        copy(&binary, "tests")?;
+    }
+    let programs = built_programs()?;
+    for name in ["ironweave", "iw-osu"] {
+        copy(&programs.join(name), "programs")?;
+    }
+    for example in EXAMPLES {
+        copy(&programs.join("examples").join(example), "programs")?;
+    }
+    Ok(())
 }
 
 /// What cargo says it made, of one kind: one line of JSON for each artifact.
@@ -359,7 +443,7 @@ fn listed(directory: &PathBuf) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Runs the command on this machine's devices.
+/// Runs the command on this machine's devices; ends it, with a word of what runs, after the limit.
 fn here(
     command: &[String],
     arguments: &Arguments,
@@ -374,8 +458,34 @@ fn here(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    io::copy(&mut child.stdout.take().expect("its stdout was asked to be a pipe"), &mut heard)?;
-    Ok(child.wait()?.code().unwrap_or(1))
+    let mut from = child.stdout.take().expect("its stdout was asked to be a pipe");
+    let reader = std::thread::spawn(move || io::copy(&mut from, &mut heard));
+    let deadline = Instant::now() + Duration::from_secs(arguments.limit);
+    loop {
+        // Whoever holds the pipe runs on, also when the shell has gone.
+        let ended = child.try_wait()?.filter(|_| reader.is_finished());
+        if let Some(status) = ended {
+            return Ok(status.code().unwrap_or(1));
+        }
+        if Instant::now() > deadline {
+            println!("\n==== the tests still run after {} s (--limit):", arguments.limit);
+            for process in processes::end_with_descendants(child.id())? {
+                println!("{process}");
+            }
+            child.wait()?;
+            return Ok(HUNG);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// How many tests ended how.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    /// Which the harnesses count as passed.
+    skipped: u64,
 }
 
 /// Passes output on and counts what test harnesses say of themselves.
@@ -394,17 +504,30 @@ impl Heard {
         }
     }
 
-    fn counts(&self) -> (u64, u64) {
+    fn counts(&self) -> Counts {
         let bytes = self.0.lock().map(|bytes| bytes.clone()).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        let results = text.lines().filter_map(|line| line.strip_prefix("test result: "));
         let count = |result: &str, what: &str| -> u64 {
             let before = result.split(what).next().unwrap_or_default();
             before.split_whitespace().next_back().and_then(|word| word.parse().ok()).unwrap_or(0)
         };
-        results.fold((0, 0), |(passed, failed), result| {
-            (passed + count(result, " passed"), failed + count(result, " failed"))
-        })
+        let mut counts = Counts { passed: 0, failed: 0, skipped: 0 };
+        // Of the harness that runs: a test that tells of several skips is one.
+        let mut skips = Vec::new();
+        for line in text.lines() {
+            // Without a line's end of its own, after `test name ... `.
+            let said = line.split_once(" ... ").map_or(line, |(_, said)| said);
+            let named = said.strip_prefix("SKIP ").and_then(|rest| rest.split_once(": "));
+            skips.extend(named.map(|(name, _)| name).filter(|name| !skips.contains(name)));
+            if let Some(result) = line.strip_prefix("test result: ") {
+                let well = count(result, " passed");
+                let skipped = well.min(std::mem::take(&mut skips).len() as u64);
+                counts.passed += well - skipped;
+                counts.failed += count(result, " failed");
+                counts.skipped += skipped;
+            }
+        }
+        counts
     }
 }
 
@@ -440,7 +563,23 @@ mod tests {
             if runs == 1 { Err(panicked()) } else { Ok(7) }
         });
         assert_eq!(ended.unwrap(), 7);
-        assert_eq!((runs, heard.counts()), (2, (7, 1)));
+        assert_eq!((runs, heard.counts()), (2, Counts { passed: 7, failed: 1, skipped: 0 }));
+    }
+
+    #[test]
+    fn what_is_skipped_has_not_passed() {
+        let heard = Heard::default();
+        let text = "test a ... SKIP jobs/a: no wires\nok\ntest b ... ok\ntest result: ok. 2 passed; 0 failed;\n\
+                    test a ... SKIP jobs/a: no wires\nSKIP jobs/a: none at all\nok\ntest result: ok. 1 passed; 0 failed;\n";
+        heard.clone().write_all(text.as_bytes()).unwrap();
+        assert_eq!(heard.counts(), Counts { passed: 1, failed: 0, skipped: 2 });
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_named() {
+        assert_eq!(known(&[]), Ok(()));
+        let why = known(&[String::from("nosuch0")]).unwrap_err();
+        assert!(why.starts_with("no device nosuch0: "), "{why}");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 //! over each fabric library alike.
 #![allow(dead_code)] // each file uses its part
 
-use ironweave_hwtests::fabric::Fabric;
+use ironweave_hwtests::fabric::{Fabric, VM, Wire};
 use ironweave_hwtests::job::Job;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// One job at a time has the devices and the wires.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -59,6 +60,18 @@ pub fn recovered(output: &str) {
     }
 }
 
+/// Shorter than the devices take to give up: they ask again several times, a second or more in all.
+const SHORT_CUT: Duration = Duration::from_millis(300);
+/// A detector that is quick, and still calm where processors are emulated.
+const DETECTOR: [&str; 4] = ["ft_detector_period", "100ms", "ft_detector_timeout", "3s"];
+
+/// Where a fabric library is, as Debian and others have it, or as its variable says.
+pub fn has_library(variable: &str, library: &str) -> bool {
+    let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"];
+    std::env::var_os(variable).is_some()
+        || folders.iter().any(|folder| Path::new(folder).join(library).exists())
+}
+
 /// A transport of a fabric library, and what there must be to have it.
 pub struct Way {
     /// The tests' first name.
@@ -75,13 +88,22 @@ impl Way {
     /// As [`given`], where the library is, too.
     pub fn given(&self, test: &str) -> Option<Given> {
         let given = given(self.suite, test)?;
-        let there = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"]
-            .iter()
-            .any(|folder| Path::new(folder).join(self.library).exists());
-        if std::env::var_os(self.variable).is_none() && !there {
+        if !has_library(self.variable, self.library) {
             return skip(self.suite, test, &format!("no {}", self.library));
         }
         Some(given)
+    }
+
+    /// As `given`, with all four ends of the wires, to cut.
+    fn wired(&self, test: &str) -> Option<(Given, Vec<Wire>)> {
+        let given = self.given(test)?;
+        if std::env::var_os(VM).is_none() {
+            let why = "there are no wires to cut outside of the virtual machine";
+            return skip(self.suite, test, why);
+        }
+        let ends = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let wires = ends.into_iter().filter_map(|(host, rail)| Wire::of(host, rail)).collect();
+        Some((given, wires))
     }
 
     fn job<'a>(
@@ -113,6 +135,59 @@ impl Way {
         for scenario in [&["revoke"][..], &["buddy", "3"], &["agree", "5"]] {
             self.job(&fabric, 4, "recovery", scenario).finish();
         }
+    }
+
+    /// A rank dies at a random moment of an all-to-all exchange: `IRONWEAVE_SEED=N` replays one.
+    pub fn kills_at_random_moments(&self, test: &str) {
+        let Some((fabric, _alone)) = self.given(test) else { return };
+        let seeds = match std::env::var("IRONWEAVE_SEED") {
+            Ok(seed) => vec![seed.parse::<u64>().expect("IRONWEAVE_SEED is a number")],
+            Err(_) => (0..6).collect(),
+        };
+        for seed in seeds {
+            println!("replay with IRONWEAVE_SEED={seed} ci/hwtests {test}");
+            self.job(&fabric, 4, "scenarios", &["random_kill", &seed.to_string()]).finish();
+        }
+    }
+
+    /// A stopped process is silent on the wire, and its device goes on acknowledging: the detector finds it.
+    pub fn a_stopped_rank(&self, test: &str) {
+        let Some((fabric, _alone)) = self.given(test) else { return };
+        let job = self.job(&fabric, 4, "heartbeat", &["stopped"]).parameters(&DETECTOR);
+        let said = job.finish();
+        // By the three who go on.
+        assert_eq!(said.matches(" learned after ").count(), 3, "{said}");
+    }
+
+    /// Both wires lose one packet of twenty, each way.
+    pub fn wires_that_lose(&self, test: &str) {
+        let Some(((fabric, _alone), mut wires)) = self.wired(test) else { return };
+        wires.iter_mut().for_each(|wire| wire.netem("loss 5%"));
+        recovered(&self.job(&fabric, 4, "survive", &["--megabytes", "1"]).finish());
+    }
+
+    /// Both wires carry nothing for less than the devices' retry time, in the middle of messages: nothing is lost, nobody fails.
+    pub fn a_short_cut(&self, test: &str) {
+        let Some(((fabric, _alone), mut wires)) = self.wired(test) else { return };
+        let arguments = ["latency", "-m", "4096:524288", "-i", "20"];
+        let mut job = self.job(&fabric, 2, "iw-osu", &arguments).start();
+        for word in ["8192 ", "65536 "] {
+            job.until(word);
+            wires.iter_mut().for_each(|wire| wire.netem("loss 100%"));
+            std::thread::sleep(SHORT_CUT);
+            wires.iter_mut().for_each(Wire::clean);
+        }
+        swept(&job.finish(), 8);
+    }
+
+    /// Of two rails one is cut for good in the middle of messages: when the device has given up they go on over the other.
+    pub fn a_lost_rail(&self, test: &str) {
+        let Some(((fabric, _alone), mut wires)) = self.wired(test) else { return };
+        let arguments = ["latency", "-m", "4096:524288", "-i", "20"];
+        let mut job = self.job(&fabric, 2, "iw-osu", &arguments).start();
+        job.until("16384 ");
+        wires[0].down();
+        swept(&job.finish(), 8);
     }
 
     /// With `parameters` no job starts; what it says then.

@@ -276,12 +276,15 @@ pub(super) fn ofi() -> Vec<Finding> {
         ),
         None => Finding::new("ofi", Level::Note, format!("{fabrics}: no provider is trusted")),
     };
-    let others = fabrics.providers.iter().filter(|one| one.standing != Standing::Default);
-    std::iter::once(library)
-        .chain(others.map(|provider| {
-            Finding::new(format!("ofi {}", provider.name), Level::Note, provider.verdict())
-        }))
-        .collect()
+    let each = fabrics.providers.iter().map(|provider| {
+        let level = match provider.standing {
+            Standing::Default | Standing::Named => Level::Ok,
+            Standing::Refused(_) => Level::Note,
+        };
+        let words = format!("{}: {}", provider.domains.join(", "), fabrics.verdict(provider));
+        Finding::new(format!("ofi {}", provider.name), level, words)
+    });
+    std::iter::once(library).chain(each).collect()
 }
 
 pub(super) fn uct() -> Vec<Finding> {

@@ -284,6 +284,22 @@ mod tests {
         assert_eq!(params.setting("btl_tcp_links").unwrap().source, Source::Default);
     }
 
+    /// As devices count, these would be for ever.
+    #[test]
+    fn endless_retries_and_timeouts_are_refused_with_words() {
+        for (name, endless, taken) in [
+            ("btl_verbs_retry_count", "7", "0 to 6"),
+            ("btl_verbs_rnr_retry", "7", "0 to 6"),
+            ("btl_verbs_timeout", "0", "1 to 31"),
+            ("btl_verbs_timeout", "32", "1 to 31"),
+        ] {
+            let mut params = Params::default();
+            let error = params.set(name, endless, Source::CommandLine).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(taken), "{error}");
+            assert_eq!(params.setting(name).unwrap().source, Source::Default, "{name} stays finite");
+        }
+    }
+
     #[test]
     fn a_setting_remembers_its_source() {
         let mut params = Params::default();

@@ -195,10 +195,13 @@ pub const INTERNAL: &[&str] = &[
     // the libraries of the ofi and uct transports, by soname or path, instead of libfabric.so.1 and libuct.so.0
     ironweave_ffi::ofi::VARIABLE,
     ironweave_ffi_uct::VARIABLE,
-    // device tests: the devices of each host, whether this is the virtual machine, and where our programs are
+    // device tests: the devices of each host, whether this is the virtual machine and where it is kept, and where our programs
+    // and the tests are
     "IRONWEAVE_VERBS_HOSTS",
     "IRONWEAVE_VERBS_PAGING",
     "IRONWEAVE_VM",
+    "IRONWEAVE_VM_CACHE",
+    "IRONWEAVE_TESTS",
     "IRONWEAVE_PROGRAMS",
     // the compilers behind mpicc and mpicxx
     "IRONWEAVE_CC",

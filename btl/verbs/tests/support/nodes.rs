@@ -12,6 +12,9 @@ pub const WATCHDOG: Duration = Duration::from_secs(40);
 #[derive(Default)]
 pub struct Seen {
     pub frames: Vec<(Peer, Vec<u8>)>,
+    /// What came back, by its number.
+    #[allow(dead_code)] // each file uses its part, here and below
+    pub given_back: Vec<(u64, Result<(), Fault>)>,
     pub up: u32,
     pub faults: Vec<Fault>,
     pub closed: u32,
@@ -22,8 +25,12 @@ impl Sink for Seen {
         assert_eq!(header, b"h");
         self.frames.push((from, payload.to_vec()));
     }
-    fn completed(&mut self, _: Descriptor, _: Result<(), Fault>) {}
-    fn rma_completed(&mut self, _: RmaDescriptor, _: Result<(), Fault>) {}
+    fn completed(&mut self, descriptor: Descriptor, outcome: Result<(), Fault>) {
+        self.given_back.push((descriptor.token.0, outcome));
+    }
+    fn rma_completed(&mut self, descriptor: RmaDescriptor, outcome: Result<(), Fault>) {
+        self.given_back.push((descriptor.token.0, outcome));
+    }
     fn up(&mut self, _: Peer) {
         self.up += 1;
     }
