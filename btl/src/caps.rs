@@ -41,6 +41,8 @@ pub struct Caps {
     pub put: bool,
     /// Remote memory can be read ([`Btl::rma`](crate::Btl::rma)), and doing so beats fragments.
     pub get: bool,
+    /// Numbers in remote memory can be changed in one step ([`Btl::rma`](crate::Btl::rma) with [`RmaKind::Atomic`](crate::RmaKind)).
+    pub atomics: bool,
     /// Messages of at least so many bytes that could go without asking may better be read: [`is_read`](crate::Btl::is_read) says which.
     pub read_from: usize,
     /// Frames to one peer arrive in the order in which they were taken.

@@ -109,15 +109,62 @@ pub enum RmaKind {
     Put(SendRegion),
     /// The peer's memory is read into local memory.
     Get(RecvRegion),
+    /// A number in the peer's memory changes, and what was there before is written to the eight bytes of local memory.
+    Atomic(Atomic, RecvRegion),
 }
 
-/// A put or get: the transport touches the local region until it gives this back through
+impl RmaKind {
+    /// Length of the operation, in bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            RmaKind::Put(region) => region.len(),
+            RmaKind::Get(region) => region.len(),
+            RmaKind::Atomic(..) => Atomic::BYTES,
+        }
+    }
+}
+
+/// An operation that a device does on a number in a peer's memory, as one step for all that reach it by that device: eight bytes in the
+/// order of the host, at an address that is a multiple of eight, in memory of
+/// [`Btl::register_target`](crate::Btl::register_target). Not one step for the processor's own loads and stores: the owner
+/// of the memory looks when nobody changes it, or changes it over the device, too. One that comes back with an error may have been
+/// carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Atomic {
+    /// Adds; what is too much for 64 bits is lost.
+    FetchAdd(u64),
+    /// Writes `swap` where `compare` is there.
+    CompareSwap {
+        /// What has to be there.
+        compare: u64,
+        /// What it becomes then.
+        swap: u64,
+    },
+}
+
+impl Atomic {
+    /// How long the number is.
+    pub const BYTES: usize = 8;
+
+    /// What becomes of a number: for transports that do it themselves.
+    #[must_use]
+    pub const fn applied_to(self, there: u64) -> u64 {
+        match self {
+            Atomic::FetchAdd(add) => there.wrapping_add(add),
+            Atomic::CompareSwap { compare, swap } if there == compare => swap,
+            Atomic::CompareSwap { .. } => there,
+        }
+    }
+}
+
+/// A put, get or atomic operation: the transport touches the local region until it gives this back through
 /// [`Sink::rma_completed`](crate::Sink::rma_completed).
 #[derive(Debug)]
 pub struct RmaDescriptor {
     /// With whom.
     pub peer: Peer,
-    /// Direction and local memory; its length is the length of the operation.
+    /// What is done, and local memory; its length is the length of the operation.
     pub kind: RmaKind,
     /// The peer's registered memory.
     pub remote: RemoteKey,
@@ -134,6 +181,7 @@ impl RmaDescriptor {
         let kind = match &self.kind {
             RmaKind::Put(region) => RmaKind::Put(region.clone()),
             RmaKind::Get(region) => RmaKind::Get(region.part(0..region.len())),
+            RmaKind::Atomic(what, region) => RmaKind::Atomic(*what, region.part(0..region.len())),
         };
         RmaDescriptor { kind, ..*self }
     }

@@ -32,7 +32,9 @@ mod transport;
 pub use address::{Address, AddressError, decode_addresses, encode_addresses};
 pub use caps::{Caps, FailureReport, ZCOPY_FROM};
 pub use counters::{Counter, Counters};
-pub use descriptor::{Descriptor, HEADER_MAX, Header, RemoteKey, RmaDescriptor, RmaKind, Token};
+pub use descriptor::{
+    Atomic, Descriptor, HEADER_MAX, Header, RemoteKey, RmaDescriptor, RmaKind, Token,
+};
 pub use endpoint::{EndpointState, Peer};
 pub use fault::{Cause, Fault, Refused, Scope};
 pub use loopback::Loopback;

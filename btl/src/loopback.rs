@@ -66,6 +66,7 @@ impl Loopback {
                 fragment: 1 << 20,
                 put: false,
                 get: false,
+                atomics: false,
                 read_from: usize::MAX,
                 ordered: true,
                 lossless: true,

@@ -120,7 +120,8 @@ pub trait Btl {
     #[allow(clippy::result_large_err)]
     fn send_zcopy(&mut self, descriptor: Descriptor) -> Result<(), (Refused, Descriptor)>;
 
-    /// Writes to, or reads from, memory that the peer registered; comes back through [`Sink::rma_completed`].
+    /// Writes to, reads from, or changes a number in memory that the peer registered; comes back through [`Sink::rma_completed`]. An operation
+    /// outside of that memory, or on a number that is not at a multiple of eight, comes back with a fault of its own.
     ///
     /// # Errors
     /// See [`Refused`]; the descriptor is given back untouched.
@@ -163,7 +164,7 @@ pub trait Btl {
         Err(Refused::Unsupported)
     }
 
-    /// Makes memory writable for peers' `put`; deregister it with the key.
+    /// Makes memory writable for peers' `put` and atomic operations; deregister it with the key.
     ///
     /// # Errors
     /// As [`register_source`](Btl::register_source).

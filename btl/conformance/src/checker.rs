@@ -7,7 +7,8 @@ use crate::loan::Loan;
 use crate::pattern::{self, Label};
 use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{
-    Descriptor, EndpointState, Fault, Landing, Peer, RmaDescriptor, RmaKind, Scope, Sink, Token,
+    Cause, Descriptor, EndpointState, Fault, Landing, Peer, RmaDescriptor, RmaKind, Scope, Sink,
+    Token,
 };
 use rand::{Rng, rngs::SmallRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,6 +37,8 @@ pub(crate) enum What {
         offset: usize,
     },
     Land(Label),
+    /// A number is to come.
+    Change,
 }
 
 /// What was told about one peer.
@@ -87,6 +90,8 @@ pub(crate) struct Checker {
     pub landed_err: u64,
     pub rma_ok: u64,
     pub rma_err: u64,
+    /// What atomic operations brought.
+    pub fetched: Vec<u64>,
     /// How the last access failed.
     pub rma_fault: Option<Fault>,
     pub faults: u64,
@@ -115,6 +120,7 @@ impl Checker {
             landed_err: 0,
             rma_ok: 0,
             rma_err: 0,
+            fetched: Vec::new(),
             rma_fault: None,
             faults: 0,
             last_fault: None,
@@ -426,6 +432,7 @@ impl Sink for Checker {
         let same = match (&out.what, &descriptor.kind) {
             (What::Put, RmaKind::Put(region)) => region.len() == out.loans[0].len(),
             (What::Get { .. }, RmaKind::Get(region)) => region.len() == out.loans[0].len(),
+            (What::Change, RmaKind::Atomic(_, region)) => region.len() == out.loans[0].len(),
             _ => false,
         };
         if !same {
@@ -441,7 +448,12 @@ impl Sink for Checker {
                 {
                     self.wrong(format!("byte {at} of what {token:?} got is wrong"));
                 }
+                if let (What::Change, Ok(number)) = (&out.what, out.loans[0].bytes().try_into()) {
+                    self.fetched.push(u64::from_ne_bytes(number));
+                }
             }
+            // Wrong in itself: the transport has purged nothing.
+            Err(Fault { cause: Cause::Malformed(_), .. }) if matches!(out.what, What::Change) => {}
             Err(fault) => {
                 self.rma_err += 1;
                 self.rma_fault = Some(fault);

@@ -1,6 +1,6 @@
 //! What a stage tells its processes to do, as lines of text: they may be in other processes.
 
-use ironweave_btl::{Address, Residue};
+use ironweave_btl::{Address, Atomic, RemoteKey, Residue};
 use std::fmt::Write;
 
 /// Which tiers a flood uses, as bits.
@@ -21,6 +21,16 @@ pub(crate) struct Flood {
     pub tiers: u8,
     /// Kills its own process in the middle of packing this frame, counted from this flood's first.
     pub die_at: Option<u64>,
+}
+
+/// Atomic operations on a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub at: u32,
+    pub key: RemoteKey,
+    pub offset: u64,
+    pub what: Atomic,
+    pub times: u64,
 }
 
 /// See [`crate::node::Node`] for what each does.
@@ -44,6 +54,10 @@ pub(crate) enum Command {
     Register(bool, usize),
     /// Ends the registration; a target is checked against the pattern of this key.
     Deregister(Option<u64>),
+    /// Changes a number in memory that a peer registered, so many times, as room allows.
+    Change(Change),
+    /// What was there before each change that is over, of those since this was asked last, as text.
+    Fetched,
     /// Plays the broken peer of the process at that address.
     Inject(Address, u64),
     /// How often, of a thousand, landings get a region.
@@ -156,6 +170,15 @@ impl Command {
             Command::MayDie(peer) => format!("may-die {peer}"),
             Command::Register(source, len) => format!("register {} {len}", u8::from(*source)),
             Command::Deregister(key) => format!("deregister {}", option_word(*key)),
+            Command::Change(Change { at, key, offset, what, times }) => {
+                let (compare, operand) = match *what {
+                    Atomic::FetchAdd(add) => (None, add),
+                    Atomic::CompareSwap { compare, swap } => (Some(compare), swap),
+                };
+                let (key, compare) = (hex(key.as_bytes()), option_word(compare));
+                format!("change {at} {key} {offset} {compare} {operand} {times}")
+            }
+            Command::Fetched => String::from("fetched"),
             Command::Inject(address, round) => format!("inject {} {round}", address_words(address)),
             Command::Direct(often) => format!("direct {often}"),
             Command::Status => String::from("status"),
@@ -185,6 +208,17 @@ impl Command {
             "may-die" => Command::MayDie(words.number()?),
             "register" => Command::Register(words.flag()?, words.number()?),
             "deregister" => Command::Deregister(words.option()?),
+            "change" => Command::Change(Change {
+                at: words.number()?,
+                key: RemoteKey::new(&unhex(words.0.next()?)?)?,
+                offset: words.number()?,
+                what: match words.option()? {
+                    None => Atomic::FetchAdd(words.number()?),
+                    Some(compare) => Atomic::CompareSwap { compare, swap: words.number()? },
+                },
+                times: words.number()?,
+            }),
+            "fetched" => Command::Fetched,
             "inject" => Command::Inject(words.address()?, words.number()?),
             "direct" => Command::Direct(words.number()?),
             "status" => Command::Status,

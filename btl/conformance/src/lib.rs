@@ -166,6 +166,7 @@ macro_rules! suite {
             departs_quietly
             shows_a_crash
             moves_registered_memory
+            changes_numbers_in_one_step
             serves_many_peers
             turns_strangers_away
             sleeps_and_wakes

@@ -3,13 +3,13 @@
 //! The same code runs in the test's process and in the forked peers. It never waits: a stage steps it.
 
 use crate::checker::{Checker, Out, What};
-use crate::command::{Answer, Command, Flood, Status, tier};
+use crate::command::{Answer, Change, Command, Flood, Status, tier};
 use crate::loan::Loan;
 use crate::pattern;
 use crate::{Harness, Injected, Site};
 use ironweave_btl::{
-    Btl, Caps, Descriptor, EndpointState, Header, Peer, Refused, RemoteKey, Residue, RmaDescriptor,
-    RmaKind, Sink, TINY_MAX, Tiny,
+    Atomic, Btl, Caps, Descriptor, EndpointState, Header, Peer, Refused, RemoteKey, Residue,
+    RmaDescriptor, RmaKind, Sink, TINY_MAX, Tiny,
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use std::collections::VecDeque;
@@ -61,6 +61,8 @@ pub(crate) struct Node<H: Harness> {
     leaving: bool,
     rng: SmallRng,
     registration: Option<Registration>,
+    /// Atomic operations that are to be begun.
+    changes: Vec<Change>,
 }
 
 /// The key of registered pattern bytes.
@@ -85,6 +87,7 @@ impl<H: Harness> Node<H> {
             leaving: false,
             rng,
             registration: None,
+            changes: Vec::new(),
         })
     }
 
@@ -101,7 +104,7 @@ impl<H: Harness> Node<H> {
         if self.frozen || self.btl.is_none() {
             return false;
         }
-        let mut busy = self.pump();
+        let mut busy = self.pump() | self.change();
         busy |= match self.rng.random_range(0..8) {
             0 | 1 => self.take_tiny(),
             2 => self.take_next(),
@@ -459,6 +462,54 @@ impl<H: Harness> Node<H> {
         }
     }
 
+    /// Begins atomic operations, as far as there is room.
+    fn change(&mut self) -> bool {
+        let mut busy = false;
+        for mut change in std::mem::take(&mut self.changes) {
+            while change.times > 0 {
+                match self.change_once(&change) {
+                    Ok(()) => change.times -= 1,
+                    Err(Refused::NoRoom | Refused::Connecting) => {
+                        self.changes.push(change);
+                        break;
+                    }
+                    Err(Refused::Closed) => break, // the rest goes nowhere
+                    Err(refused) => {
+                        self.check.wrong(format!("an atomic operation was refused: {refused}"));
+                        break;
+                    }
+                }
+                busy = true;
+            }
+        }
+        busy
+    }
+
+    /// Begins one, now.
+    pub(crate) fn change_once(&mut self, change: &Change) -> Result<(), Refused> {
+        let mut loan = Loan::blank(Atomic::BYTES);
+        let kind = RmaKind::Atomic(change.what, loan.lend_target());
+        let (peer, token) = (Peer(change.at), self.check.token());
+        let (remote, remote_offset) = (change.key, change.offset);
+        let life = self.check.log(change.at).closed;
+        match self.btl().rma(RmaDescriptor { peer, kind, remote, remote_offset, token }) {
+            Ok(()) => {
+                let out = Out { peer: change.at, life, what: What::Change, loans: vec![loan] };
+                self.check.out.insert(token.0, out);
+                Ok(())
+            }
+            Err((refused, descriptor)) => {
+                let same = descriptor.token == token
+                    && matches!(descriptor.kind, RmaKind::Atomic(what, _) if what == change.what);
+                if !same {
+                    self.check.wrong(format!("refused {token:?} was given back changed"));
+                }
+                loan.returned();
+                Err(refused)
+            }
+        }
+    }
+
     pub(crate) fn invalidate(&mut self, peer: u32, residue: Residue, exclude: bool) {
         self.observe();
         let was_open = self.check.log(peer).open;
@@ -488,6 +539,7 @@ impl<H: Harness> Node<H> {
         }
         self.registration = None;
         self.jobs.clear();
+        self.changes.clear();
         for (_, out) in std::mem::take(&mut self.check.out) {
             self.check.bury(out.loans, "transport");
         }
@@ -528,7 +580,8 @@ impl<H: Harness> Node<H> {
             frames_sent: logs().map(|log| log.sent_total).sum(),
             bytes_received: self.check.bytes(),
             outstanding: self.check.out.len() as u64,
-            to_send: self.jobs.iter().map(Job::left).sum(),
+            to_send: self.jobs.iter().map(Job::left).sum::<u64>()
+                + self.changes.iter().map(|change| change.times).sum::<u64>(),
             open: logs().filter(|log| log.open).count() as u64,
             up: logs().filter(|log| log.up).count() as u64,
             closed: logs().map(|log| u64::from(log.closed)).sum(),
@@ -599,6 +652,12 @@ impl<H: Harness> Node<H> {
             Command::MayDie(peer) => self.check.log(peer).may_die = true,
             Command::Register(source, len) => return self.register(source, len),
             Command::Deregister(expected) => self.deregister(expected),
+            Command::Change(change) => self.changes.push(change),
+            Command::Fetched => {
+                let fetched = std::mem::take(&mut self.check.fetched);
+                let words: Vec<String> = fetched.iter().map(u64::to_string).collect();
+                return Answer::Text(words.join(" "));
+            }
             Command::Inject(address, round) => {
                 return match H::inject(&self.site, &address, round) {
                     Injected::Done => Answer::Done,

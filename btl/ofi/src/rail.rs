@@ -528,7 +528,7 @@ impl Btl for Ofi {
     }
 
     fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
-        if !self.caps.get || matches!(descriptor.kind, RmaKind::Put(_)) {
+        if !self.caps.get || !matches!(descriptor.kind, RmaKind::Get(_)) {
             return Err((Refused::Unsupported, descriptor));
         }
         let (life, to) = match self.sendable(descriptor.peer) {
@@ -756,6 +756,7 @@ fn caps(provider: &Provider, info: &Info, eager: usize, led: Range<usize>) -> Ca
         fragment: eager,
         put: false,
         get: provider.answers != Answers::Never && has.rma,
+        atomics: false,
         read_from: if led.end > eager { eager + 1 } else { usize::MAX },
         // Whatever the provider keeps: frames are numbered.
         ordered: true,

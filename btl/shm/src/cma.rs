@@ -328,7 +328,7 @@ impl Get {
     pub(crate) fn len(&self) -> usize {
         match &self.descriptor.kind {
             RmaKind::Get(region) => region.len(),
-            RmaKind::Put(_) => 0,
+            RmaKind::Put(_) | RmaKind::Atomic(..) => 0,
         }
     }
 

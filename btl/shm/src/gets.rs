@@ -36,7 +36,7 @@ impl Shm {
         &mut self,
         descriptor: RmaDescriptor,
     ) -> Result<(), (Refused, RmaDescriptor)> {
-        if !self.caps.get || self.get_refused || matches!(descriptor.kind, RmaKind::Put(_)) {
+        if !self.caps.get || self.get_refused || !matches!(descriptor.kind, RmaKind::Get(_)) {
             return Err((Refused::Unsupported, descriptor));
         }
         if self.state(descriptor.peer) != EndpointState::Up {

@@ -221,6 +221,7 @@ impl Shm {
                 fragment: max_bcopy,
                 put: false,
                 get: single_copy.is_some(),
+                atomics: false,
                 read_from: single_copy.map_or(usize::MAX, |_| read_from(config.oversubscribed)),
                 ordered: true,
                 lossless: true,

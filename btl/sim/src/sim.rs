@@ -157,6 +157,7 @@ impl Btl for SimBtl {
         let able = match &descriptor.kind {
             RmaKind::Put(_) => self.caps.put,
             RmaKind::Get(_) => self.caps.get,
+            RmaKind::Atomic(..) => self.caps.atomics,
         };
         if !able {
             return Err((Refused::Unsupported, descriptor));

@@ -412,6 +412,7 @@ fn caps(interface: &Interface, link: u16, links: u16) -> Caps {
         fragment: 1 << 20,
         put: false,
         get: false,
+        atomics: false,
         read_from: usize::MAX,
         ordered: true,
         lossless: false,

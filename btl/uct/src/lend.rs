@@ -49,6 +49,7 @@ pub(crate) fn transfer(
     let (direction, start, len) = match kind {
         RmaKind::Put(region) => (Direction::Put, region.as_ptr().cast_mut(), region.len()),
         RmaKind::Get(region) => (Direction::Get, region.as_mut_ptr(), region.len()),
+        RmaKind::Atomic(..) => return Err(Status::UNSUPPORTED),
     };
     assert!(range.start <= range.end && range.end <= len, "{range:?} of {len} bytes");
     let local = (start.wrapping_add(range.start), range.len());

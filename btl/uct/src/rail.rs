@@ -673,6 +673,7 @@ fn caps(
         fragment: frame,
         put: device && attributes.max_put > 0,
         get: reach != Reach::Never,
+        atomics: false,
         read_from: usize::MAX,
         ordered: true,
         // Memory of this host is there while both processes are. A peer that takes nothing for minutes is given up, not the rail.

@@ -70,6 +70,7 @@ impl Uct {
         let possible = match &descriptor.kind {
             RmaKind::Put(_) => self.caps.put,
             RmaKind::Get(_) => self.caps.get,
+            RmaKind::Atomic(..) => self.caps.atomics,
         };
         let peer = descriptor.peer;
         let line = if possible { self.reach_line(peer) } else { Err(Refused::Unsupported) };

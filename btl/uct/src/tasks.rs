@@ -38,6 +38,9 @@ struct Move {
     stopped: bool,
 }
 
+/// What an atomic operation is told, which `rma` refuses before it comes here.
+const NO_ATOMICS: Cause = Cause::Device("no atomic operations");
+
 /// A message sent out of user memory.
 struct Sending {
     life: u64,
@@ -54,10 +57,7 @@ enum Next {
 
 impl Move {
     fn len(&self) -> usize {
-        match &self.descriptor.kind {
-            RmaKind::Put(region) => region.len(),
-            RmaKind::Get(region) => region.len(),
-        }
+        self.descriptor.kind.length()
     }
 
     fn next(&self, reach: Reach) -> Next {
@@ -93,6 +93,7 @@ impl Move {
             (_, Reach::Kernel(_)) => (0, COPY),
             (RmaKind::Put(_), _) => (attributes.min_put, attributes.max_put),
             (RmaKind::Get(_), _) => (attributes.min_get, attributes.max_get),
+            (RmaKind::Atomic(..), _) => return Err(Stop::Over(NO_ATOMICS)),
         };
         let len = (self.len() - self.at).min(most);
         if len < least {
@@ -115,6 +116,7 @@ impl Move {
         let registered = match &self.descriptor.kind {
             RmaKind::Put(region) => lend::source(ways.port, ways.main, region),
             RmaKind::Get(region) => lend::target(ways.port, ways.main, region),
+            RmaKind::Atomic(..) => return Err(Stop::Over(NO_ATOMICS)),
         };
         let local = registered.map_err(|_| Stop::Over(Cause::Exhausted("registrations")))?;
         self.local = Some(local);
@@ -182,10 +184,7 @@ impl Tasks {
 
     /// Takes a put or get of that life over that line; nothing of it is begun.
     pub fn take(&mut self, descriptor: RmaDescriptor, life: u64, line: EpId, reach: Reach) {
-        let len = match &descriptor.kind {
-            RmaKind::Put(region) => region.len(),
-            RmaKind::Get(region) => region.len(),
-        };
+        let len = descriptor.kind.length();
         let key = Key::decode(&descriptor.remote)
             .filter(|key| !matches!(reach, Reach::Kernel(_)) || key.word().is_some());
         let place = key.and_then(|key| Some((key, key.address(descriptor.remote_offset, len)?)));

@@ -162,8 +162,11 @@ impl Verbs {
             Work::Rma(descriptor, through) => {
                 match through {
                     Through::Slot(slot) => {
-                        if let (RmaKind::Get(region), Ok(())) = (&descriptor.kind, &outcome) {
-                            region.write(0, &self.buffers.bytes(&slot)[..region.len()]);
+                        if let (RmaKind::Get(region) | RmaKind::Atomic(_, region), Ok(())) =
+                            (&descriptor.kind, &outcome)
+                        {
+                            let len = descriptor.kind.length();
+                            region.write(0, &self.buffers.bytes(&slot)[..len]);
                         }
                         self.buffers.put_back(slot);
                     }

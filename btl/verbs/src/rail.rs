@@ -83,7 +83,7 @@ pub struct Verbs {
     pub(crate) contact: Contact,
     pub(crate) me: Peer,
     rail: u16,
-    caps: Caps,
+    pub(crate) caps: Caps,
     pub(crate) config: VerbsConfig,
     pub(crate) key: JobKey,
     pub(crate) max_message: usize,
@@ -280,6 +280,8 @@ impl Verbs {
         let open = Open::new(&config, iwarp.is_none());
         let may = limits.on_demand && config.on_demand != OnDemand::Never;
         let at_once = config.on_demand == OnDemand::Always;
+        // On iWARP a completion means that TCP has the request, and Soft-iWARP has none of them.
+        let atomics = limits.atomics && iwarp.is_none();
         let paged = may.then(|| [Paged::new(at_once), Paged::new(at_once)]);
         Ok(Verbs {
             slots: Vec::new(),
@@ -316,6 +318,7 @@ impl Verbs {
                 fragment: config.buffer,
                 put: true,
                 get: true,
+                atomics,
                 read_from: usize::MAX,
                 ordered: true,
                 lossless: false,

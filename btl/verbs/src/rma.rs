@@ -1,4 +1,4 @@
-//! Puts and gets: both sides' registrations, and the requests that move the bytes.
+//! Puts, gets and atomic operations: both sides' registrations, and the requests that move the bytes.
 //!
 //! What peers are given rights to is closed to them by `deregister` at once (law 2). A source that was read to its end may
 //! be retired instead: a responder takes a read that is asked for again, because its first answer came late, for a
@@ -14,7 +14,7 @@ use crate::memory::{register_lasting, register_paged, register_receive, register
 use crate::rail::Verbs;
 use ironweave_btl::lasting;
 use ironweave_btl::memory::{RecvRegion, SendRegion};
-use ironweave_btl::{Cause, Fault, Refused, RemoteKey, RmaDescriptor, RmaKind};
+use ironweave_btl::{Atomic, Cause, Fault, Refused, RemoteKey, RmaDescriptor, RmaKind};
 use ironweave_ffi_verbs::{
     Access, Device, Operation, Paging, Registration, Sge, VerbsError, try_on_demand,
 };
@@ -97,10 +97,11 @@ impl Verbs {
         descriptor: RmaDescriptor,
     ) -> Result<(), (Refused, RmaDescriptor)> {
         let peer = descriptor.peer;
-        let len = match &descriptor.kind {
-            RmaKind::Put(region) => region.len(),
-            RmaKind::Get(region) => region.len(),
-        };
+        let atomic = matches!(descriptor.kind, RmaKind::Atomic(..));
+        if atomic && !self.caps.atomics {
+            return Err((Refused::Unsupported, descriptor));
+        }
+        let len = descriptor.kind.length();
         let parts =
             len.div_ceil(PART.max(len.div_ceil(PARTS)).max(1)) + usize::from(self.iwarp.is_some());
         let full = self.in_flight + parts > self.most_in_flight;
@@ -128,6 +129,12 @@ impl Verbs {
             return Ok(());
         }
         let address = address.wrapping_add(descriptor.remote_offset);
+        if atomic && !address.is_multiple_of(Atomic::BYTES as u64) {
+            let cause = Cause::Malformed("an atomic operation on a number across eight bytes");
+            self.counters.rma.add(1);
+            self.done.push_back((descriptor, Err(Fault::operation(peer, cause))));
+            return Ok(());
+        }
         self.post_rma(descriptor, Remote { address, rkey, len })
     }
 
@@ -146,14 +153,19 @@ impl Verbs {
         Ok(key)
     }
 
-    /// Opens memory to peers' puts.
+    /// Opens memory to peers' puts and, where the device has them and can do them there, atomic operations.
     pub(crate) fn open_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
         if region.is_empty() {
             return Ok(key(0, 0, 0));
         }
+        let atomics = self.caps.atomics;
         let registration = self
             .register_open(|device, paging| {
-                register_receive(device, region, Access::RemoteWrite, paging)
+                let open = |access| register_receive(device, region, access, paging);
+                match atomics.then(|| open(Access::RemoteChange)) {
+                    Some(Ok(registration)) => Ok(registration),
+                    Some(Err(_)) | None => open(Access::RemoteWrite),
+                }
             })
             .map_err(|_| Refused::NoRoom)?;
         let key = key(region.as_mut_ptr() as u64, region.len(), registration.rkey());
@@ -217,7 +229,9 @@ impl Verbs {
         let open = self.iwarp.is_some() && matches!(kind, RmaKind::Get(_));
         let (start, len) = match kind {
             RmaKind::Put(region) => (region.as_ptr(), region.len()),
-            RmaKind::Get(region) => (region.as_mut_ptr().cast_const(), region.len()),
+            RmaKind::Get(region) | RmaKind::Atomic(_, region) => {
+                (region.as_mut_ptr().cast_const(), region.len())
+            }
         };
         if !open && let Some(memory) = lasting::covering(start, len) {
             let device = &self.device;
@@ -228,7 +242,7 @@ impl Verbs {
         }
         let (direction, ours) = match kind {
             RmaKind::Put(_) => (0, Access::LocalRead),
-            RmaKind::Get(_) => (1, Access::LocalWrite),
+            RmaKind::Get(_) | RmaKind::Atomic(..) => (1, Access::LocalWrite),
         };
         let wanted = !open
             && self.paged.as_ref().is_some_and(|paged| paged[direction].wants(start.addr(), len));
@@ -243,7 +257,9 @@ impl Verbs {
         let access = if open { Access::RemoteWrite } else { ours };
         let pin = |device: &Device| match kind {
             RmaKind::Put(region) => register_send(device, region, access, Paging::Pinned),
-            RmaKind::Get(region) => register_receive(device, region, access, Paging::Pinned),
+            RmaKind::Get(region) | RmaKind::Atomic(_, region) => {
+                register_receive(device, region, access, Paging::Pinned)
+            }
         };
         let pinned = match pin(&self.device) {
             Err(_) if self.make_room() => pin(&self.device),
@@ -304,7 +320,7 @@ impl Verbs {
         let addr = match (&through, &descriptor.kind) {
             (Through::Slot(slot), _) => self.buffers.piece(slot, 0..len).addr,
             (_, RmaKind::Put(region)) => region.as_ptr() as u64,
-            (_, RmaKind::Get(region)) => region.as_mut_ptr() as u64,
+            (_, RmaKind::Get(region) | RmaKind::Atomic(_, region)) => region.as_mut_ptr() as u64,
         };
         let local = Sge { addr, length: 0, lkey };
         let part = PART.max(len.div_ceil(PARTS));
@@ -320,10 +336,15 @@ impl Verbs {
             let size = part.min(len - at);
             let piece = Sge { addr: local.addr + at as u64, length: size as u32, lkey: local.lkey };
             let (address, rkey) = (remote.address + at as u64, remote.rkey);
-            let operation = if put {
-                Operation::Write { address, rkey }
-            } else {
-                Operation::Read { address, rkey }
+            let operation = match descriptor.kind {
+                RmaKind::Put(_) => Operation::Write { address, rkey },
+                RmaKind::Get(_) => Operation::Read { address, rkey },
+                RmaKind::Atomic(Atomic::FetchAdd(add), _) => {
+                    Operation::FetchAdd { address, rkey, add }
+                }
+                RmaKind::Atomic(Atomic::CompareSwap { compare, swap }, _) => {
+                    Operation::CompareSwap { address, rkey, compare, swap }
+                }
             };
             at += size;
             if at == len && last.is_none() {

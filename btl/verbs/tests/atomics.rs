@@ -1,5 +1,5 @@
 //! Atomic operations between two queue pairs that are connected by hand, on the devices of two hosts; runs in the virtual
-//! machine (`ci/hwtests`). The transport has no use for them: its contract has none.
+//! machine (`ci/hwtests`). The transport's own: `changes_numbers_in_one_step` of the conformance suite.
 #![allow(unsafe_code)] // requests are posted by hand
 
 use ironweave_ffi_verbs::{

@@ -17,9 +17,11 @@ pub enum Access {
     RemoteRead,
     /// The other side writes it.
     RemoteWrite,
+    /// The other side writes it, and does atomic operations there; devices without them (`Limits::atomics`) refuse.
+    RemoteChange,
     /// The other side reads and writes it.
     RemoteBoth,
-    /// As above, and with atomic operations; devices without them (`Limits::atomics`) refuse.
+    /// The other side reads and writes it, with atomic operations; devices without them (`Limits::atomics`) refuse.
     RemoteAtomic,
 }
 
@@ -30,6 +32,7 @@ impl Access {
             Access::LocalWrite => raw::ACCESS_LOCAL_WRITE,
             Access::RemoteRead => raw::ACCESS_REMOTE_READ,
             Access::RemoteWrite => raw::ACCESS_REMOTE_WRITE | raw::ACCESS_LOCAL_WRITE,
+            Access::RemoteChange => Access::RemoteWrite.flags() | raw::ACCESS_REMOTE_ATOMIC,
             Access::RemoteBoth => {
                 raw::ACCESS_REMOTE_READ | raw::ACCESS_REMOTE_WRITE | raw::ACCESS_LOCAL_WRITE
             }

@@ -257,6 +257,7 @@ impl MemBtl {
             fragment: profile.fragment,
             put: profile.put,
             get: profile.get && (me == Peer(0) || !profile.unlike),
+            atomics: false,
             read_from: profile.read_from,
             ordered: true,
             lossless: profile.lossless,

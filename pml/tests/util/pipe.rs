@@ -50,6 +50,7 @@ impl Pipe {
             fragment: 8192,
             put: false,
             get: false,
+            atomics: false,
             read_from: usize::MAX,
             ordered: true,
             lossless,

@@ -296,7 +296,11 @@ mod tests {
             let mut params = Params::default();
             let error = params.set(name, endless, Source::CommandLine).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(taken), "{error}");
-            assert_eq!(params.setting(name).unwrap().source, Source::Default, "{name} stays finite");
+            assert_eq!(
+                params.setting(name).unwrap().source,
+                Source::Default,
+                "{name} stays finite"
+            );
         }
     }
 

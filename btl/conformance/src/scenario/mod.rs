@@ -1,10 +1,12 @@
 //! The scenarios that [`suite!`](crate::suite) makes tests of. Each is a script over a stage; what is right in every
 //! moment is the oracle's business, what must have happened in the end is checked here.
 
+mod atomics;
 mod ending;
 mod system;
 mod traffic;
 
+pub use atomics::changes_numbers_in_one_step;
 pub use ending::{
     comes_back_after_invalidation, departs_quietly, ends_in_time_when_the_peer_is_stopped,
     excludes_for_good, gives_everything_back_when_invalidated, shows_a_crash,

@@ -409,7 +409,7 @@ pub fn moves_registered_memory<H: Harness>(run: &Run) -> Result<(), Skip> {
 
 /// Has `peer` register memory, as soon as there is room for a registration. `None` when its transport, as it is open there, has
 /// nothing of the kind: a transport that measures what its node is good for may have found otherwise than ours.
-fn register<H: Harness>(
+pub(super) fn register<H: Harness>(
     stage: &mut Stage<H>,
     peer: u32,
     source: bool,

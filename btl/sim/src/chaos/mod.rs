@@ -349,6 +349,7 @@ impl<B: Btl> Btl for Chaos<B> {
         let able = match &descriptor.kind {
             ironweave_btl::RmaKind::Put(_) => self.caps().put,
             ironweave_btl::RmaKind::Get(_) => self.caps().get,
+            ironweave_btl::RmaKind::Atomic(..) => self.caps().atomics,
         };
         if !able {
             return Err((Refused::Unsupported, descriptor));

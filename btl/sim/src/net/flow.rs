@@ -7,8 +7,9 @@ use super::state::{
     Endpoint, Event, LinkId, Net, Op, OpId, OpKind, Port, PortId, Received, Registered, Report,
     registered,
 };
+use ironweave_btl::memory::RecvRegion;
 use ironweave_btl::{
-    Cause, Descriptor, EndpointState, FailureReport, Fault, Header, Landing, Peer, Refused,
+    Atomic, Cause, Descriptor, EndpointState, FailureReport, Fault, Header, Landing, Peer, Refused,
     RmaDescriptor, RmaKind,
 };
 
@@ -465,7 +466,7 @@ impl Net {
 
     /// Takes a put or get.
     pub(crate) fn start_rma(&mut self, (link, side): (LinkId, usize), descriptor: RmaDescriptor) {
-        let len = rma_len(&descriptor);
+        let len = descriptor.kind.length();
         let arrive = self.timing(link, side, len);
         let (port, peer) = (self.link(link).ends[side].port, descriptor.peer.0);
         self.port(port).counters.rma.add(1);
@@ -499,7 +500,8 @@ impl Net {
         let OpKind::Rma { descriptor, done } = &mut op.kind else {
             unreachable!("only puts and gets move");
         };
-        let rest = rma_len(descriptor) - *done;
+        let rest = descriptor.kind.length() - *done;
+        let whole = whole || matches!(descriptor.kind, RmaKind::Atomic(..));
         let piece = if whole || rest < 2 { rest } else { rest / 2 };
         let moved = copy_piece(ports, target, descriptor, *done, piece);
         *done += piece;
@@ -546,14 +548,23 @@ fn copy_piece(
         (RmaKind::Get(local), Some(Registered::Source(region))) => {
             local.write(done, region.as_slice().get(start..end).ok_or(OUTSIDE)?);
         }
+        (RmaKind::Atomic(what, local), Some(Registered::Target(region))) => {
+            let there = change(*what, region, start).ok_or(OUTSIDE)?;
+            local.write(0, &there.to_ne_bytes());
+        }
         _ => return Err("the remote key does not allow this"),
     }
     Ok(())
 }
 
-fn rma_len(descriptor: &RmaDescriptor) -> usize {
-    match &descriptor.kind {
-        RmaKind::Put(region) => region.len(),
-        RmaKind::Get(region) => region.len(),
+/// Changes the number at `start`: what was there before. `None` where there is no number.
+fn change(what: Atomic, region: &RecvRegion, start: usize) -> Option<u64> {
+    let end = start.checked_add(Atomic::BYTES).filter(|end| *end <= region.len())?;
+    let place = region.part(start..end);
+    if !(place.as_mut_ptr().addr()).is_multiple_of(Atomic::BYTES) {
+        return None;
     }
+    let there = u64::from_ne_bytes(place.to_vec().try_into().ok()?);
+    place.write(0, &what.applied_to(there).to_ne_bytes());
+    Some(there)
 }
