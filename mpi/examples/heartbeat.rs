@@ -26,7 +26,9 @@ fn main() -> Outcome {
         "hog" => hog(Duration::from_secs(2)),
         "killed" => killed(World::init()?),
         "killed_in_touch" => killed_in_touch(World::init()?),
-        "exit" => exit(World::init()?),
+        "exit" | "exit_3" | "exit_elsewhere" | "_exit_0" | "_exit_7" | "abort" | "panic" => {
+            ends(World::init()?, &name)
+        }
         "cut_off" => cut_off(World::init()?),
         "bystander" => bystander(World::init()?),
         "descriptors" => descriptors(),
@@ -247,13 +249,44 @@ fn killed_in_touch(world: World) -> Outcome {
     survive(world, Duration::ZERO)
 }
 
-/// A process exits with code 0 and without finalize.
-fn exit(world: World) -> Outcome {
-    if world.rank() == VICTIM {
-        // No destructor runs.
-        std::process::exit(0);
+/// A process ends in one of the ways that are no signal's from outside, without finalize.
+fn ends(world: World, how: &str) -> Outcome {
+    let comm = world.comm();
+    exchange(&comm, &(0..comm.size()).collect::<Vec<_>>())?;
+    if comm.rank() == VICTIM {
+        match how {
+            // No destructor runs; of these two, what was registered with `atexit` does.
+            "exit" => std::process::exit(0),
+            "exit_3" => std::process::exit(3),
+            // Another thread does, while this one waits in the library.
+            "exit_elsewhere" => {
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_millis(20));
+                    std::process::exit(3)
+                });
+                let end = comm.recv(&mut [0u8], 0, 3);
+                return Err(format!("received from nobody: {end:?}").into());
+            }
+            "_exit_0" => exit_now(0),
+            "_exit_7" => exit_now(7),
+            "abort" => std::process::abort(),
+            // The world is dropped on the way.
+            _ => panic!("this rank panics"),
+        }
     }
+    // Collectives end as receives do, and so does what is begun later.
+    let error = comm.barrier().unwrap_err();
+    assert_eq!(error, Error::ProcFailed { rank: VICTIM });
+    let whole = comm.dup().map(drop).unwrap_err();
+    assert_eq!(whole, Error::ProcFailed { rank: VICTIM });
     survive(world, Duration::ZERO)
+}
+
+/// Ends this process without anything that was registered for its end.
+#[allow(unsafe_code)] // std has no name for it
+fn exit_now(code: i32) -> ! {
+    // SAFETY: it takes a number, and does not return.
+    unsafe { libc::_exit(code) }
 }
 
 /// The host of the upper half of the ranks is cut off; the lower half learns and goes on. The upper half is ended.

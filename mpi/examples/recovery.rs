@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // a test in all but name
 
-use ironweave::{Comm, Deferred, Error, Op, Source, World};
+use ironweave::{Comm, Deferred, Error, Op, Source, Threading, World};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::error::Error as StdError;
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 #[path = "recovery/collective.rs"]
 mod collective;
+#[path = "recovery/threads.rs"]
+mod threads;
 
 type Outcome = Result<(), Box<dyn StdError>>;
 
@@ -20,6 +22,11 @@ fn main() -> Outcome {
     let name = arguments.next().ok_or("which scenario?")?;
     let rest: Vec<String> = arguments.collect();
     let seed = rest.last().and_then(|text| text.parse().ok()).unwrap_or(1);
+    if name == "threads" {
+        let world = World::init_multiple()?;
+        threads::killed(&world, seed)?;
+        return Ok(world.finalize()?);
+    }
     let world = World::init()?;
     match name.as_str() {
         "err_handler" => err_handler(&world),
@@ -43,9 +50,17 @@ fn main() -> Outcome {
         "creation" => creation(&world, seed),
         "collective" => {
             let [which, moment, ..] = &rest[..] else {
-                return Err("collective NAME MOMENT SEED".into());
+                return Err("collective NAME MOMENT [LENGTH] SEED".into());
             };
-            collective::killed(&world, which, moment, seed)
+            let length = rest.get(2).filter(|_| rest.len() == 4);
+            let length = length.map(|text| text.parse()).transpose()?;
+            collective::killed(&world, which, moment, length, seed)
+        }
+        "between" => {
+            let [which, victim, moment, ..] = &rest[..] else {
+                return Err("between NAME VICTIM MOMENT SEED".into());
+            };
+            collective::between::killed(&world, which, victim.parse()?, moment, seed)
         }
         other => Err(format!("there is no scenario {other:?}").into()),
     }?;
@@ -68,7 +83,7 @@ fn die_in(delay: Duration) {
 }
 
 /// Waits until `rank` is known to have failed.
-fn await_failure(comm: &Comm, rank: u32) -> Result<(), Error> {
+fn await_failure<T: Threading>(comm: &Comm<T>, rank: u32) -> Result<(), Error> {
     while !comm.failed()?.contains(&rank) {
         std::thread::yield_now();
     }
@@ -78,14 +93,14 @@ fn await_failure(comm: &Comm, rank: u32) -> Result<(), Error> {
 /// Those who will die wait until everybody has come here. A barrier would not do: who leaves it first and dies interrupts
 /// those who are still in it. Of several the first may die, and the others' communicator be revoked for it, before the next has heard of all:
 /// it died because everybody had come.
-fn come_here_first(comm: &Comm, victims: &[u32]) -> Result<(), Error> {
+fn come_here_first<T: Threading>(comm: &Comm<T>, victims: &[u32]) -> Result<(), Error> {
     match tell_the_victims(comm, victims) {
         Err(error) if error.is_interruption() && victims.len() > 1 => Ok(()),
         outcome => outcome,
     }
 }
 
-fn tell_the_victims(comm: &Comm, victims: &[u32]) -> Result<(), Error> {
+fn tell_the_victims<T: Threading>(comm: &Comm<T>, victims: &[u32]) -> Result<(), Error> {
     let me = comm.rank();
     for &victim in victims.iter().filter(|&&victim| victim != me) {
         comm.send(&[0u8], victim, 99)?;
@@ -106,7 +121,7 @@ fn value(rank: u32, round: u64, index: usize) -> u64 {
 }
 
 /// Everybody with everybody by point-to-point, a check that a communicator works.
-fn everybody_talks(comm: &Comm, round: u64) -> Result<(), Error> {
+fn everybody_talks<T: Threading>(comm: &Comm<T>, round: u64) -> Result<(), Error> {
     let (me, n) = (comm.rank(), comm.size());
     for shift in 0..n {
         let (to, from) = ((me + shift) % n, (me + n - shift) % n);

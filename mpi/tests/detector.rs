@@ -179,9 +179,28 @@ fn a_kill_is_known_to_processes_that_never_call() {
     succeed(4, "killed");
 }
 
+/// Ends that are no signal's from outside, each without finalize, and what the launcher says of them.
+const ENDS: [(&str, &str); 7] = [
+    ("exit", "rank 1: exited with code 0 without finalize"),
+    ("exit_3", "rank 1: exited with code 3 without finalize"),
+    ("exit_elsewhere", "rank 1: exited with code 3 without finalize"),
+    ("_exit_0", "rank 1: exited with code 0 without finalize"),
+    ("_exit_7", "rank 1: exited with code 7 without finalize"),
+    ("abort", "rank 1: killed by signal 6"),
+    ("panic", "rank 1: exited with code 101 without finalize"),
+];
+
 #[test]
-fn exit_without_finalize_is_a_failure_whatever_its_code() {
-    succeed(3, "exit");
+fn an_end_without_finalize_is_a_failure_whatever_it_is() {
+    for btl in ["self,shm", "self,tcp"] {
+        for (scenario, words) in ENDS {
+            let more = ["--mca", "btl", btl, "--mca", "btl_tcp_if_include", "lo"];
+            let (out, err) = succeed_by(job(3, &more, scenario), scenario);
+            assert_eq!(out.matches("learned after").count(), 2, "{scenario}: {out}");
+            assert_eq!(err.matches(words).count(), 1, "{scenario}: {err}");
+            assert_eq!(err.matches("the job goes on").count(), 1, "{scenario}: {err}");
+        }
+    }
 }
 
 /// A thread that shares the process's table of descriptors makes each system call of the program slower.
@@ -357,7 +376,8 @@ fn without_a_launcher_that_tells_a_woken_process_is_fenced() {
 
 #[test]
 fn without_a_launcher_that_tells_deaths_are_found() {
-    for scenario in ["killed", "exit", "stopped"] {
+    let ends = ENDS.into_iter().map(|(scenario, _)| scenario);
+    for scenario in ["killed", "stopped"].into_iter().chain(ends) {
         let mut mute = Mute::start(4, scenario);
         let ended = mute.ends_of(&[0, 2, 3]);
         assert_success(&mut mute, &ended);

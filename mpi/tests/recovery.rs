@@ -6,6 +6,8 @@ mod fabrics;
 mod support;
 
 use fabrics::{NATIVE_TCP, OFI, UCT, has_libfabric, has_uct, native_tcp};
+use ironweave_rte::params::Kind;
+use ironweave_rte::params::table::TABLE;
 use std::process::{Command, Output};
 use support::{Job, SHM, TCP};
 
@@ -209,6 +211,12 @@ fn survivors_that_have_a_core_each_wait_as_such() {
     }
 }
 
+/// Ten threads of each process, in ten kinds of calls, on a communicator each.
+#[test]
+fn threads_come_back_and_go_on() {
+    random(4, "threads", 6);
+}
+
 #[test]
 fn splits_in_rows_and_columns() {
     random(6, "comm_grid2d", 30);
@@ -297,6 +305,111 @@ fn other_ways(moment: &str) {
             succeed(ranks, over, &["collective", &which, moment, &seed.to_string()]);
         }
     }
+}
+
+/// What has no root and works between two sides.
+const BETWEEN: [&str; 8] = [
+    "barrier",
+    "allgather",
+    "allgatherv",
+    "alltoall",
+    "alltoallv",
+    "allreduce",
+    "reduce_scatter",
+    "reduce_scatter_block",
+];
+
+/// The same for what has no root between two sides, in all three ways, with the first or another one of either side killed, which is the
+/// local one for some survivors and the remote one for the others: what they say afterwards they say on the inter-communicator.
+fn between(moment: &str) {
+    for seed in seeds(kills_or(1)) {
+        println!("replay with IW_SEED={seed} cargo nextest run -p ironweave --test recovery");
+        for (place, name) in BETWEEN.into_iter().enumerate() {
+            for (way, prefix) in ["", "nonblocking-", "persistent-"].into_iter().enumerate() {
+                for side in 0..2 {
+                    // Of five 0, 2 and 4 are one side, 1 and 3 the other.
+                    let turn = place + way + seed as usize;
+                    let victim = [["0", "4"], ["1", "3"]][side][turn % 2];
+                    let (which, mixed) = (format!("{prefix}{name}"), turn as u64 * 8 + seed);
+                    let over = ALL[(turn / 2 + side) % 3];
+                    succeed(5, over, &["between", &which, victim, moment, &mixed.to_string()]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_rooted_between_sides_with_one_dead_before() {
+    between("before");
+}
+
+#[test]
+fn nothing_rooted_between_sides_with_one_killed_in_the_middle() {
+    between("middle");
+}
+
+/// Operations that an algorithm is chosen for by `coll_<collective>_algorithm`.
+fn of_algorithms(collective: &str) -> &'static [&'static str] {
+    match collective {
+        "barrier" => &["barrier"],
+        "bcast" => &["bcast"],
+        "reduce" => &["reduce"],
+        "allreduce" => &["allreduce"],
+        "gather" => &["gather"],
+        "scatter" => &["scatter"],
+        "allgather" => &["allgather", "allgatherv"],
+        "alltoall" => &["alltoall", "alltoallv"],
+        "reduce_scatter" => &["reduce_scatter", "reduce_scatter_block"],
+        "scan" => &["scan", "exscan"],
+        other => panic!("{other} is new here"),
+    }
+}
+
+/// Each algorithm that can be asked for, short and in several segments, with a process killed in the middle. Four ranks, so that none is
+/// passed over for their number; on what the launcher takes for two hosts, so that those which go by hosts are not either.
+fn every_algorithm(length: &str) {
+    let mut done = 0;
+    for row in TABLE {
+        let name = row.name.strip_prefix("coll_").and_then(|name| name.strip_suffix("_algorithm"));
+        let (Some(collective), Kind::Choice(algorithms)) = (name, row.kind) else { continue };
+        for algorithm in algorithms.iter().filter(|algorithm| **algorithm != "auto") {
+            for which in of_algorithms(collective) {
+                let way = ["", "nonblocking-", "persistent-"][done % 3];
+                let seed = done.to_string();
+                let which = format!("{way}{which}");
+                let arguments = ["collective", &which, "middle", length, &seed];
+                println!("{} {algorithm}: {arguments:?}", row.name);
+                let job = job(4, ALL[done / 3 % 3], &arguments);
+                let mut command = Command::new(support::programs().join("ironweave"));
+                command.args(["run", "-n", "4", "--mca", row.name, algorithm]);
+                command.args(["--mca", "coll_segment_size", "4096"]);
+                for parameter in job.parameters.chunks(2).filter(|_| *algorithm != "node") {
+                    command.arg("--mca").args(parameter);
+                }
+                if *algorithm == "node" {
+                    let two = ["--hosts", "one:2,two:2", "--launch-agent", "env IW_HOST={host}"];
+                    command.args(two).args(["--mca", "btl_tcp_if_include", "lo"]);
+                }
+                let output = job.run_by(command);
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{algorithm}, {arguments:?}: {errors}");
+                assert_eq!(errors.matches("killed by signal 9").count(), 1, "{errors}");
+                done += 1;
+            }
+        }
+    }
+    assert!(done >= 47, "{done} jobs");
+}
+
+#[test]
+fn every_algorithm_with_one_killed_short() {
+    every_algorithm("1");
+}
+
+#[test]
+fn every_algorithm_with_one_killed_in_segments() {
+    every_algorithm("5000");
 }
 
 /// The same with two ranks over shm, which then have a core each on most machines: they receive short messages where they

@@ -2,7 +2,7 @@
 //!
 //! All of it is skipped while nothing waits, which is the case in a ping-pong.
 
-use crate::core::{Control, End};
+use crate::core::{Control, End, Seat};
 use crate::endpoint::{Phase, Waiting};
 use crate::lanes;
 use crate::news::News;
@@ -60,6 +60,24 @@ impl Ofi {
         }
         for index in std::mem::take(&mut self.core.ended) {
             self.tidy(Peer(index));
+        }
+        self.forget_stale();
+    }
+
+    /// Takes addresses that are of no use any more out of the vector, which grew with every restart of a peer otherwise. What still
+    /// goes there ends by chores, and then it is its turn.
+    fn forget_stale(&mut self) {
+        self.core.stale.append(&mut self.core.reads.lanes.left);
+        let stale = std::mem::take(&mut self.core.stale);
+        let (Some(port), true) = (self.port.as_mut(), self.provider.remove) else { return };
+        for addr in stale {
+            // One that is in the vector twice, because somebody is there again, loses one of two.
+            let again = |seat: &Seat| seat.addr.as_ref().is_some_and(|(_, now)| *now == addr);
+            if self.core.goes_to(addr) && !self.core.peers.iter().any(again) {
+                self.core.stale.push(addr);
+            } else if let Err(error) = port.remove(addr) {
+                tracing::debug!(addr, %error, "the provider does not forget an address");
+            }
         }
     }
 
@@ -282,26 +300,22 @@ impl Ofi {
 
     /// After a life: what a process that is gone left behind.
     pub(crate) fn tidy(&mut self, peer: Peer) {
-        let place = &self.core.peers[peer.index()];
+        let place = &mut self.core.peers[peer.index()];
+        // Of a peer on another host it says nothing, and does no harm.
         let gone = place.pid != 0 && is_gone(place.pid);
-        let Some((name, addr)) = &place.addr else { return };
-        if !gone {
-            return;
+        if !gone || place.ep.is_some() {
+            return; // or it began another life meanwhile
         }
+        let Some((name, addr)) = place.addr.take() else { return };
         if self.provider.files
-            && let Ok(name) = std::str::from_utf8(name)
+            && let Ok(name) = std::str::from_utf8(&name)
         {
             let file = name.trim_end_matches('\0').rsplit("//").next().unwrap_or_default();
             if !file.is_empty() && !file.contains('/') {
                 let _ = std::fs::remove_file(format!("/dev/shm/{file}")); // most often it is gone
             }
         }
-        if self.provider.remove
-            && let Some(port) = self.port.as_mut()
-        {
-            let _ = port.remove(*addr);
-            self.core.place(peer).addr = None;
-        }
+        self.core.stale.push(addr);
     }
 
     /// Ends a life: fence, then purge. When the provider does not let go of user memory, later.

@@ -97,6 +97,8 @@ pub(crate) struct Core {
     pub watched: Vec<u64>,
     /// Peers whose life ended: their endpoints may be gone for good.
     pub ended: Vec<u32>,
+    /// Addresses where nobody is any more, to be taken out of the vector when nothing goes there.
+    pub stale: Vec<FiAddr>,
     pub reads: Reads,
     pub leads: Leads,
     /// Reads that make no sense, to be given back.
@@ -684,6 +686,13 @@ impl Core {
             .get(index_of(life))
             .and_then(|place| place.ep.as_deref())
             .is_some_and(|ep| life != 0 && ep.token == life)
+    }
+
+    /// Whether something is still to be sent to `addr`. Providers do not look: over tcp and ofi_rxm what goes to an address that is
+    /// not in the vector ends the process.
+    pub(crate) fn goes_to(&self, addr: FiAddr) -> bool {
+        self.controls.iter().any(|control| control.to == addr)
+            || self.peers.iter().filter_map(|seat| seat.ep.as_deref()).any(|ep| ep.to == addr)
     }
 
     /// Nothing but the port could make anything happen.

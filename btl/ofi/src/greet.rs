@@ -24,19 +24,17 @@ impl Ofi {
         self.stamp
     }
 
-    /// Where `peer` is, in the address vector. An address stays there: other operations may still go to it.
+    /// Where `peer` is, in the address vector. Where it was before, if it was restarted elsewhere, is forgotten later: its last life
+    /// may not be over yet.
     pub(crate) fn resolve(&mut self, peer: Peer, name: &[u8]) -> Result<FiAddr, Errno> {
-        let place = self.core.place(peer);
-        let old = match &place.addr {
+        match &self.core.place(peer).addr {
             Some((known, addr)) if known == name => return Ok(*addr),
-            old => old.as_ref().map(|(_, addr)| *addr),
-        };
-        let port = self.port.as_mut().ok_or(Errno::NODEV)?;
-        if let (Some(old), true) = (old, self.provider.remove) {
-            let _ = port.remove(old); // a peer that was restarted elsewhere
+            _ => {}
         }
+        let port = self.port.as_mut().ok_or(Errno::NODEV)?;
         let addr = port.insert(name)?;
-        self.core.place(peer).addr = Some((name.to_vec(), addr));
+        let old = self.core.place(peer).addr.replace((name.to_vec(), addr));
+        self.core.stale.extend(old.map(|(_, addr)| addr));
         Ok(addr)
     }
 

@@ -57,6 +57,12 @@ enum Theirs {
     Never,
 }
 
+impl Theirs {
+    fn addr(self) -> Option<FiAddr> {
+        if let Theirs::At(_, addr, ..) = self { Some(addr) } else { None }
+    }
+}
+
 /// How far a pair is. Only [`Join::Open`] carries reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Join {
@@ -103,6 +109,8 @@ pub(crate) struct Lanes {
     pub untold: Vec<(u64, News)>,
     /// Lives whose pair waits for a probe.
     apart: Vec<u64>,
+    /// Addresses of peers' lanes that are gone: nothing goes there any more.
+    pub left: Vec<FiAddr>,
 }
 
 impl Lanes {
@@ -118,6 +126,7 @@ impl Lanes {
             landing: OwnedBuffer::zeroed(PROBED),
             untold: Vec::new(),
             apart: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -274,7 +283,8 @@ impl Lanes {
 
     /// Nothing came of a pair in time, or nothing will: there is to be no other.
     pub(crate) fn give_up(&mut self, life: u64) {
-        self.of_life(life).theirs = Theirs::Never;
+        let old = std::mem::replace(&mut self.of_life(life).theirs, Theirs::Never);
+        self.left.extend(old.addr());
         self.untold.push((life, News::Never));
     }
 
@@ -288,10 +298,14 @@ impl Lanes {
             Theirs::Untold | Theirs::Never => 0,
         };
         match *news {
-            News::Never => of.theirs = Theirs::Never,
+            News::Never => {
+                let old = std::mem::replace(&mut of.theirs, Theirs::Never);
+                self.left.extend(old.addr());
+            }
             News::Gone { number, .. } => {
                 if number == last || is_later(number, last) {
-                    of.theirs = Theirs::Gone(number);
+                    let old = std::mem::replace(&mut of.theirs, Theirs::Gone(number));
+                    self.left.extend(old.addr());
                 }
             }
             News::Here { number, answers, takes, beacon, ref name } => {
@@ -308,7 +322,9 @@ impl Lanes {
                         Theirs::Gone(number)
                     }
                 };
-                (of.theirs, of.there) = (theirs, name.clone());
+                let old = std::mem::replace(&mut of.theirs, theirs);
+                of.there = name.clone();
+                self.left.extend(old.addr());
                 if matches!(theirs, Theirs::Gone(_)) {
                     return;
                 }
@@ -389,7 +405,8 @@ impl Lanes {
             of.ours = Some(Ours { lane, ..ours });
             return false;
         }
-        if let Theirs::At(number, ..) = of.theirs {
+        if let Theirs::At(number, there, ..) = of.theirs {
+            self.left.push(there);
             of.theirs = Theirs::Gone(number);
         }
         of.join = Join::Apart;
@@ -405,7 +422,9 @@ impl Lanes {
     /// A life is over, and its lane closed.
     pub(crate) fn forget(&mut self, life: u64) {
         self.untold.retain(|(of, _)| *of != life);
-        self.lives.retain(|of| of.life != life || of.ours.is_some());
+        for of in self.lives.extract_if(.., |of| of.life == life && of.ours.is_none()) {
+            self.left.extend(of.theirs.addr());
+        }
     }
 }
 

@@ -19,7 +19,9 @@ pub struct Provider {
     pub answers: Answers,
     /// When an endpoint may be closed.
     pub closes: Closes,
-    /// Peers that are gone may be removed from the address vector, which ends the provider's attempts to reach them.
+    /// Addresses where nobody is any more may be removed from the vector, and inserted again: so a vector does not grow with every
+    /// restart of a peer (tcp has connections for its first 65,536 addresses only). Seen to be harmless with messages on their way, the peer alive, killed or
+    /// restarted (`tests/faults`, `vectors` and `restarts`).
     pub remove: bool,
     /// Many messages may land in one posted buffer.
     pub multi_recv: MultiRecv,
@@ -97,6 +99,7 @@ const DEVICE: Provider = Provider {
     hardware: true,
     answers: Answers::Never,
     closes: Closes::Idle,
+    // Never tried: there is no such device here.
     remove: false,
     multi_recv: MultiRecv::Since(0, 0),
     one_piece: usize::MAX,
@@ -115,6 +118,7 @@ const DEVICE: Provider = Provider {
 const SOCKETS: Provider = Provider {
     hardware: false,
     closes: Closes::Busy,
+    remove: true,
     latency_ns: 12_000,
     bandwidth_mbs: 2_000,
     ..DEVICE
@@ -150,6 +154,8 @@ const PROVIDERS: &[Provider] = &[
     },
     Provider {
         name: "udp",
+        // What it has for a dead peer stays in its queues and names the address.
+        remove: false,
         multi_recv: MultiRecv::Never,
         latency_ns: 20_000,
         bandwidth_mbs: 500,
@@ -158,6 +164,8 @@ const PROVIDERS: &[Provider] = &[
     Provider { name: "sockets", early_completions: true, peeks: true, ..SOCKETS },
     Provider {
         name: "shm",
+        // Its addresses are places in memory that a killed peer may have left locked.
+        remove: false,
         multi_recv: MultiRecv::Since(1, 19),
         one_piece: 4096,
         files: true,
@@ -169,6 +177,8 @@ const PROVIDERS: &[Provider] = &[
     },
     Provider {
         name: "sm2",
+        // As shm.
+        remove: false,
         multi_recv: MultiRecv::Since(1, 19),
         one_piece: 4096,
         files: true,

@@ -193,6 +193,7 @@ impl Ofi {
             met: Vec::new(),
             watched: Vec::new(),
             ended: Vec::new(),
+            stale: Vec::new(),
             reads: Reads::new(config.me.0, provider.answers == Answers::ByLanes, config.heads),
             leads: Leads::new(),
             wrong_reads: Vec::new(),
@@ -695,7 +696,7 @@ impl Btl for Ofi {
     fn dump(&self, out: &mut dyn std::fmt::Write) -> std::fmt::Result {
         writeln!(
             out,
-            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined, {} stranded, {} led out, {} led in",
+            "ofi rail {} ({}): {:?}, {} controls, {} reads, {} lanes, {} joined, {} stranded, {} led out, {} led in, {} addresses",
             self.core.who.rail,
             self.caps.device,
             self.port,
@@ -705,7 +706,8 @@ impl Btl for Ofi {
             self.core.reads.lanes.joined(),
             self.core.reads.lanes.stranded(),
             self.core.leads.went(),
-            self.core.leads.came
+            self.core.leads.came,
+            self.port.as_ref().map_or(0, Port::addresses)
         )?;
         for (index, place) in self.core.peers.iter().enumerate().take(64) {
             if let Some(ep) = &place.ep {

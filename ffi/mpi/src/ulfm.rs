@@ -1,6 +1,7 @@
 //! User-level failure mitigation: revoke, shrink, agree, and what is known of failures (ULFM, both generations of names; seed 000).
 //! Those that the forum has voted into the standard have their `MPI_` names too.
 
+use crate::comm::Comm;
 use crate::construct::{Heritage, create, icreate};
 use crate::prelude::*;
 use crate::process::Inside;
@@ -8,19 +9,41 @@ use crate::request::Request;
 use crate::{comm, group};
 use ironweave_core::{Agreeing, Output};
 
-/// An agreement's value, and the error that goes with it: some failure is not acknowledged by all.
-fn agreed(output: Output) -> (c_int, Result<()>) {
-    match output {
-        Output::Agreed { flag, failure } => {
-            (flag as u32 as c_int, failure.map_or(Ok(()), |error| Err(error.into())))
-        }
-        Output::Comm(_) | Output::Done => (0, Err(fail(MPI_ERR_INTERN, "not an agreement"))),
-    }
+/// Where flags are in the 64 bits that all members agree on. On an inter-communicator each gets the AND of what the remote group gave,
+/// so either group has a half of its own.
+#[derive(Clone, Copy)]
+struct Halves {
+    given: u32,
+    taken: u32,
 }
 
-/// The bits of a flag, as all members see them.
-fn bits(flag: c_int) -> u64 {
-    u64::from(flag as u32)
+impl Halves {
+    fn of(inside: &Inside, comm: &Comm) -> Result<Halves> {
+        if comm.remote.is_none() {
+            return Ok(Halves { given: 0, taken: 0 });
+        }
+        let first = inside.engine.group(comm.core)?.process(0);
+        // The groups have nobody in common: all members see the same one as the lower.
+        let is_lower =
+            first < inside.engine.remote_group(comm.core)?.and_then(|group| group.process(0));
+        Ok(if is_lower { Halves { given: 0, taken: 32 } } else { Halves { given: 32, taken: 0 } })
+    }
+
+    /// What to contribute: nothing to the other half.
+    fn give(self, flag: c_int) -> u64 {
+        !(u64::from(!flag as u32) << self.given)
+    }
+
+    /// An agreement's value, and the error that goes with it: some failure is not acknowledged by all.
+    fn take(self, output: Output) -> (c_int, Result<()>) {
+        match output {
+            Output::Agreed { flag, failure } => {
+                let flag = (flag >> self.taken) as u32 as c_int;
+                (flag, failure.map_or(Ok(()), |error| Err(error.into())))
+            }
+            Output::Comm(_) | Output::Done => (0, Err(fail(MPI_ERR_INTERN, "not an agreement"))),
+        }
+    }
 }
 
 mpi! {
@@ -66,10 +89,12 @@ mpi! {
 
     fn MPIX_Comm_agree(comm: MPI_Comm, flag: *mut c_int) on comm {
         let there = comm::get(comm)?;
-        let begun = {
+        let (halves, begun) = {
             let mut inside = process::enter()?;
+            let halves = Halves::of(&inside, there)?;
             // SAFETY: the caller's value.
-            inside.engine.begin_agreement(there.core, bits(unsafe { *flag }))?
+            let given = halves.give(unsafe { *flag });
+            (halves, inside.engine.begin_agreement(there.core, given)?)
         };
         let output = match begun {
             Agreeing::Over(output) => output,
@@ -77,7 +102,7 @@ mpi! {
                 inside.engine.test(task).map(|ended| ended.map_err(Fail::from))
             })?,
         };
-        let (value, answer) = agreed(output);
+        let (value, answer) = halves.take(output);
         // SAFETY: the caller's result.
         unsafe { flag.write(value) };
         answer
@@ -87,11 +112,12 @@ mpi! {
         let there = comm::get(comm)?;
         let mut inside = process::enter()?;
         let now = inside.engine.now();
+        let halves = Halves::of(&inside, there)?;
         // SAFETY: the caller's value.
-        let task = inside.engine.iagree(there.core, bits(unsafe { *flag }), now)?;
+        let task = inside.engine.iagree(there.core, halves.give(unsafe { *flag }), now)?;
         let flag = flag.expose_provenance();
         let land = move |_: &mut Inside, output: Output| {
-            let (value, answer) = agreed(output);
+            let (value, answer) = halves.take(output);
             // SAFETY: the caller's, until the request is over.
             unsafe { std::ptr::with_exposed_provenance_mut::<c_int>(flag).write(value) };
             answer.map(|()| None)

@@ -168,8 +168,9 @@ impl Info {
             let domain = &mut *info.domain_attr;
             domain.threading = raw::THREAD_DOMAIN;
             domain.resource_mgmt = raw::RM_ENABLED;
-            // Everything but raw keys, which are longer than those we send to peers, and device memory, which we
-            // have none of.
+            // Everything but raw keys, which are longer than those we send to peers, device memory, which we have none of, and
+            // FI_MR_MMU_NOTIFY: who asks for that must be told by `fi_mr_refresh` which pages are there before a peer reads them, since it
+            // cannot look. We do not know when the user's pages come and go, so such a provider is not offered to us.
             domain.mr_mode = raw::MR_LOCAL
                 | raw::MR_VIRT_ADDR
                 | raw::MR_ALLOCATED
@@ -278,6 +279,20 @@ impl Info {
             let info = self.raw.as_mut();
             libc::free(info.src_addr);
             (info.src_addr, info.src_addrlen) = (room, address.len());
+        }
+    }
+
+    /// Leaves the port to the system, for endpoints beside the one that has the address ([`Info::set_source`]): otherwise there are none.
+    pub(super) fn forget_port(&mut self) {
+        if self.ip_version().is_none() {
+            return;
+        }
+        // SAFETY: by the invariant ours alone; the port is in these two bytes of a socket's address of either family.
+        unsafe {
+            let info = self.raw.as_mut();
+            if !info.src_addr.is_null() && info.src_addrlen >= 4 {
+                info.src_addr.cast::<[u8; 2]>().add(1).write_unaligned([0; 2]);
+            }
         }
     }
 

@@ -67,7 +67,7 @@ impl Port {
         }
     }
 
-    fn try_open(info: Info, options: Options) -> Result<Port, OfiError> {
+    fn try_open(mut info: Info, options: Options) -> Result<Port, OfiError> {
         let ofi = info.ofi();
         let mut made = Made::default();
         // SAFETY (this and the following calls): the objects are open, the attributes valid for the call, and what
@@ -158,6 +158,7 @@ impl Port {
             set_least()?;
         }
         let name = name_of(ep)?;
+        info.forget_port();
 
         let multi_recv = info.has().multi_recv && options.multi_recv;
         let mut operations = Vec::new();
@@ -211,6 +212,7 @@ impl Port {
             to_post,
             left: VecDeque::new(),
             flying: 0,
+            addresses: 0,
             lanes: Vec::new(),
             free_reads,
             free_receives,

@@ -211,6 +211,7 @@ pub struct Port {
     /// is not used anew before.
     pub(super) left: VecDeque<raw::CqEntry>,
     pub(super) flying: usize,
+    pub(super) addresses: usize,
     /// Endpoints for other memory, the places of such operations that are free, receives for such endpoints, and what is left of
     /// closed ones.
     pub(super) lanes: Vec<Option<NonNull<raw::Ep>>>,
@@ -267,7 +268,10 @@ impl Port {
             )
         };
         match Errno::check(returned as isize)? {
-            1 if addr != raw::ADDR_UNSPEC => Ok(addr),
+            1 if addr != raw::ADDR_UNSPEC => {
+                self.addresses += 1;
+                Ok(addr)
+            }
             _ => Err(Errno::ADDRNOTAVAIL),
         }
     }
@@ -291,7 +295,9 @@ impl Port {
         sockets::are_near(&self.name, name)
     }
 
-    /// Forgets a peer's address; its connection, if it has one, ends.
+    /// Forgets a peer's address, which is not to be used any more: providers do not look whether it is there. One that was inserted
+    /// twice may have the same number twice, and is forgotten when it was removed twice. No connection ends by it, unless
+    /// `FI_AV_REMOVE_CLEANUP` is set.
     ///
     /// # Errors
     /// The provider's.
@@ -299,7 +305,15 @@ impl Port {
         // SAFETY: the vector is open; one number is read.
         let returned =
             unsafe { ((*(*self.av.as_ptr()).ops).remove)(self.av.as_ptr(), &mut addr, 1, 0) };
-        Errno::check(returned as isize).map(drop)
+        Errno::check(returned as isize)?;
+        self.addresses -= 1;
+        Ok(())
+    }
+
+    /// How many addresses were inserted and not removed.
+    #[must_use]
+    pub fn addresses(&self) -> usize {
+        self.addresses
     }
 
     /// Sends a message of at most [`Info::inject_size`] bytes, copied before the call returns; nothing is reported.

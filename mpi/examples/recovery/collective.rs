@@ -7,16 +7,25 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::time::Duration;
 
+pub mod between;
+
 /// Elements that one rank gives to each other one, or to all.
 const LENGTHS: [usize; 4] = [1, 100, 5_000, 60_000];
 
 /// Rounds before the death, and rounds of the rest after it.
 const ROUNDS: u64 = 6;
 
-/// `which` is run again and again; at `moment` somebody dies.
-pub fn killed(world: &World, which: &str, moment: &str, seed: u64) -> Outcome {
+/// `which` is run again and again, with a `length` or that of the seed; at `moment` somebody dies.
+pub fn killed(
+    world: &World,
+    which: &str,
+    moment: &str,
+    length: Option<usize>,
+    seed: u64,
+) -> Outcome {
     let mut rng = SmallRng::seed_from_u64(seed);
-    let length = LENGTHS[rng.random_range(0..LENGTHS.len())];
+    let of_seed = LENGTHS[rng.random_range(0..LENGTHS.len())];
+    let length = length.unwrap_or(of_seed);
     let n0 = world.size();
     let root = 0;
     let any = rng.random_range(0..n0);

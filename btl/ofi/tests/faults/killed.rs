@@ -1,57 +1,7 @@
 //! A peer that is killed in the middle of reads both ways: a process of its own, by SIGKILL.
 
 use super::*;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-/// Names the file where a child says where it is; set in children alone.
-const PLACE: &str = "IRONWEAVE_OFI_KILLED";
-
-/// A process that is killed, at the latest when its parent is done with it.
-struct Victim {
-    process: Child,
-    place: PathBuf,
-}
-
-impl Victim {
-    fn start(test: &str, way: &str, round: u32) -> Victim {
-        let name = format!("iw-ofi-{}-{way}-{round}", std::process::id());
-        let place = std::env::temp_dir().join(name);
-        let program = std::env::current_exe().expect("this test binary");
-        let process = Command::new(program)
-            .args([&format!("killed::{test}"), "--exact", "--nocapture"])
-            .env(PLACE, &place)
-            .env("IRONWEAVE_OFI_WAY", way)
-            .env("IRONWEAVE_OFI_JOB", std::process::id().to_string())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("a process");
-        Victim { process, place }
-    }
-
-    /// Its address, when it has told.
-    fn told(&self) -> Option<Address> {
-        let text = std::fs::read_to_string(&self.place).ok()?;
-        Some(Address { component: "ofi".into(), rail: 0, bytes: unhex(&text) })
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.place);
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("two digits");
-    (0..text.len() / 2).map(|i| digits(2 * i)).collect()
-}
+use victims::{Victim, be_victim};
 
 /// Lends memory to the peer, and sends it the key.
 fn lend(node: &mut Node, peer: Peer, source: &OwnedBuffer) -> RemoteKey {
@@ -67,17 +17,8 @@ fn lent(node: &Node) -> Option<RemoteKey> {
 }
 
 /// The child: lends memory, and reads the parent's over and over, until it is killed.
-fn be_killed(place: &Path) -> ! {
-    let variable = |name: &str| std::env::var(name).expect("set by the parent");
-    let (name, job) = (variable("IRONWEAVE_OFI_WAY"), variable("IRONWEAVE_OFI_JOB"));
-    let way = WAYS.into_iter().find(|way| way.0 == name).expect("one of ours");
-    let open = |config: &mut OfiConfig| config.job = format!("faults-{job}");
-    let mut node = Node::open_with("killed", way, 1, open).expect("the parent has one too");
+fn be_killed(mut node: Node) -> ! {
     let (source, target) = (OwnedBuffer::from(vec![0xA5; LONG]), OwnedBuffer::zeroed(LONG));
-    let unfinished = place.with_extension("new");
-    std::fs::write(&unfinished, hex(&node.btl.address().bytes))
-        .and_then(|()| std::fs::rename(&unfinished, place))
-        .expect("a file");
     let (start, mut begun, mut has_lent) = (Instant::now(), 0, false);
     while start.elapsed() < WATCHDOG {
         node.turn();
@@ -98,22 +39,21 @@ fn be_killed(place: &Path) -> ! {
 #[test]
 fn a_peer_killed_in_the_middle_of_reads_leaves_the_buffer_alone() {
     let test = "a_peer_killed_in_the_middle_of_reads_leaves_the_buffer_alone";
-    if let Some(place) = std::env::var_os(PLACE) {
-        be_killed(Path::new(&place));
+    if let Some(node) = be_victim(|_| {}) {
+        be_killed(node);
     }
     each(test, |way| {
         let Some(mut node) = Node::open(test, way, 0) else { return };
-        if !node.btl.caps().get {
-            return; // nothing is read over it
+        if !reads_over(test, way, &node) {
+            return;
         }
         let mut cut = 0;
         for round in 0..4 {
             // They are gone before the rail is.
             let source = OwnedBuffer::from(vec![0x5A; LONG]);
             let mut target = OwnedBuffer::zeroed(LONG);
-            let mut victim = Victim::start(test, way.0, round);
-            until("the child to open its rail", || victim.told().is_some());
-            let address = victim.told().expect("just seen");
+            let mut victim = Victim::start(&format!("killed::{test}"), way.0, round, None);
+            let address = victim.address();
             node.seen = Record::default();
             node.btl.connect(Peer(1), &address).expect("the address is reachable");
             until("the child to be up", || {
@@ -142,8 +82,7 @@ fn a_peer_killed_in_the_middle_of_reads_leaves_the_buffer_alone() {
             for _ in 0..round * 120 {
                 node.turn();
             }
-            victim.process.kill().expect("it runs");
-            victim.process.wait().expect("it ends");
+            victim.kill();
             for _ in 0..round * 50 {
                 node.turn();
             }

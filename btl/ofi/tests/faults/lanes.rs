@@ -36,8 +36,8 @@ fn a_lane_that_was_kept_is_used_again() {
             let Some(mut reader) = Node::open(test, way, 0) else { return };
             let Some(mut other) = Node::open(test, way, 1) else { return };
             let Some(mut lender) = Node::open(test, way, 2) else { return };
-            if !lender.btl.caps().get {
-                return; // nothing is read over it
+            if !reads_over(test, way, &lender) {
+                return;
             }
             let address = lender.btl.address();
             for node in [&mut reader, &mut other] {
@@ -93,8 +93,8 @@ fn either_side_ends_a_pair() {
         for (ends, reading) in [(0, false), (1, false), (0, true), (1, true), (0, true), (1, true)]
         {
             let Some(mut pair) = Pair::open(test, way) else { return };
-            if !pair.a.btl.caps().get {
-                return; // nothing is read over it
+            if !reads_over(test, way, &pair.a) {
+                return;
             }
             let source = OwnedBuffer::from(vec![0x5A; LONG]);
             let target = OwnedBuffer::zeroed(LONG);

@@ -11,8 +11,11 @@ mod libraries;
 mod peers;
 mod queues;
 mod reads;
+mod restarts;
 mod shared;
+mod silence;
 mod vectors;
+mod victims;
 
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
@@ -30,12 +33,13 @@ const WATCHDOG: Duration = Duration::from_secs(40);
 const LONG: usize = 8 << 20;
 
 /// Whom each test is run for.
-const WAYS: [(&str, &str, &str); 5] = [
+const WAYS: [(&str, &str, &str); 6] = [
     ("tcp_rxm_1_17", DEBIAN, "tcp;ofi_rxm"),
     ("net_1_17", DEBIAN, "net"),
     ("tcp_1_22", V1_22, "tcp"),
     ("tcp_rxm_1_22", V1_22, "tcp;ofi_rxm"),
     ("tcp_2_5", V2_5, "tcp"),
+    ("sockets_1_17", DEBIAN, "sockets"),
 ];
 
 #[derive(Default)]
@@ -215,6 +219,15 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Which way the process of a test is for.
 const ONLY: &str = "IW_FAULTS_WAY";
+
+/// Whether memory is read over that way; says so by name where not.
+fn reads_over(test: &str, way: (&str, &str, &str), node: &Node) -> bool {
+    let get = node.btl.caps().get;
+    if !get {
+        println!("SKIP ofi/{}/{test}: no memory is read over {}", way.0, way.2);
+    }
+    get
+}
 
 /// Runs a test for each of [`WAYS`].
 fn each(test: &str, run: impl Fn((&str, &str, &str))) {

@@ -10,8 +10,8 @@ fn a_read_that_is_cut_off_leaves_the_buffer_alone() {
         let mut cut = 0;
         for moment in 0..12_u32 {
             let Some(mut pair) = Pair::open(test, way) else { return };
-            if !pair.a.btl.caps().get {
-                return; // nothing is read over it
+            if !reads_over(test, way, &pair.a) {
+                return;
             }
             // They are gone before the pair is.
             let source = OwnedBuffer::from(vec![0x5A; LONG]);
@@ -68,8 +68,8 @@ fn reads_both_ways_are_cut_off_together() {
         let mut cut = 0;
         for moment in 0..10_u32 {
             let Some(mut pair) = Pair::open(test, way) else { return };
-            if !pair.a.btl.caps().get {
-                return; // nothing is read over it
+            if !reads_over(test, way, &pair.a) {
+                return;
             }
             let source = OwnedBuffer::from(vec![0x5A; LONG]);
             let mut targets = [OwnedBuffer::zeroed(LONG), OwnedBuffer::zeroed(LONG)];
@@ -133,8 +133,8 @@ fn a_source_that_is_taken_back_is_read_no_more() {
     each(test, |way| {
         let mut cut = 0;
         let Some(mut pair) = Pair::open(test, way) else { return };
-        if !pair.a.btl.caps().get {
-            return; // nothing is read over it
+        if !reads_over(test, way, &pair.a) {
+            return;
         }
         for moment in 0..12_u32 {
             let mut source = OwnedBuffer::from(vec![0x5A; LEN]);

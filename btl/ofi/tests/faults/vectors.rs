@@ -97,14 +97,13 @@ fn a_peer_taken_out_of_the_vector_harms_no_other() {
             let name = b.name().to_vec();
             if dies {
                 drop(b);
-                let removed = a.remove(of_b);
-                println!("  dead: {taken} on their way, {removed:?}");
+                assert_eq!(a.remove(of_b), Ok(()), "{}: dead, {taken} on their way", way.0);
                 let Some(again) = open(test, way) else { return };
                 b = again;
             } else {
-                let removed = a.remove(of_b);
-                println!("  alive: {taken} on their way, {removed:?}");
+                assert_eq!(a.remove(of_b), Ok(()), "{}: alive, {taken} on their way", way.0);
             }
+            assert_eq!(a.addresses(), 1, "{}: c's", way.0);
             for byte in 10..20 {
                 reach(&mut a, of_c, &mut c, byte);
             }
@@ -113,5 +112,34 @@ fn a_peer_taken_out_of_the_vector_harms_no_other() {
             reach(&mut a, of_b, &mut b, 4);
             reach(&mut a, of_c, &mut c, 5);
         }
+    });
+}
+
+/// Addresses come and go: what was removed makes room for the next, and a peer is reached by its new number, not by its old.
+#[test]
+fn what_was_removed_makes_room() {
+    const MANY: u16 = 500;
+    let test = "what_was_removed_makes_room";
+    each(test, |way| {
+        let Some(mut a) = open(test, way) else { return };
+        let Some(mut b) = open(test, way) else { return };
+        let of_b = a.insert(b.name()).expect("an address");
+        reach(&mut a, of_b, &mut b, 1);
+        let mut highest = 0;
+        for port in 1..=MANY {
+            let mut elsewhere = b.name().to_vec();
+            elsewhere[2..4].copy_from_slice(&port.to_be_bytes()); // of a socket's address
+            let nobody = a.insert(&elsewhere).expect("an address");
+            assert_ne!(nobody, of_b, "{}", way.0);
+            highest = highest.max(nobody);
+            assert_eq!(a.remove(nobody), Ok(()), "{}", way.0);
+        }
+        assert!(highest < u64::from(MANY) / 10, "{}: number {highest}", way.0);
+        assert_eq!(a.remove(of_b), Ok(()), "{}", way.0);
+        // Twice is one more than once.
+        let twice = [(); 2].map(|()| a.insert(b.name()).expect("an address"));
+        assert_eq!(a.remove(twice[0]), Ok(()), "{}", way.0);
+        reach(&mut a, twice[1], &mut b, 2);
+        assert_eq!(a.addresses(), 1, "{}", way.0);
     });
 }

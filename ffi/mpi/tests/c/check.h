@@ -11,7 +11,8 @@
 #include <string.h>
 #include "large.h"
 
-static int rank, size, checks, wrong;
+static int rank, size;
+static _Atomic int checks, wrong; /* threads count, too */
 
 #define CHECK(what) do { \
     checks++; \
@@ -35,8 +36,8 @@ static inline void begin(int *argc, char ***argv) {
 }
 
 static inline int finish(const char *name) {
-  int all = 0;
-  MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  int mine = wrong, all = 0;
+  MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   SAY("%s: %d checks at rank 0, %d wrong", name, checks, all);
   MPI_Finalize();
   return all != 0;
