@@ -56,6 +56,7 @@ fn main() -> Outcome {
             let length = length.map(|text| text.parse()).transpose()?;
             collective::killed(&world, which, moment, length, seed)
         }
+        "alone" => collective::between::alone(&world, seed),
         "between" => {
             let [which, victim, moment, ..] = &rest[..] else {
                 return Err("between NAME VICTIM MOMENT SEED".into());

@@ -51,7 +51,8 @@ fn part<E>(all: &[E], parts: u32) -> Result<usize> {
         let given = all.len();
         return Err(Error::Argument(format!("{given} elements are not {parts} equal parts")));
     }
-    Ok(size_of_val(all) / parts as usize)
+    // Of an inter-communicator that lost its other side there are none, which is told later.
+    Ok(size_of_val(all).checked_div(parts as usize).unwrap_or(0))
 }
 
 pub(crate) fn gather<E: Element>(data: &[E], into: &[E], rooted: Rooted<'_>) -> Result<Call> {

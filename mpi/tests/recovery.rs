@@ -349,6 +349,12 @@ fn nothing_rooted_between_sides_with_one_killed_in_the_middle() {
     between("middle");
 }
 
+/// All of one side die, and what is left of the inter-communicator hangs nobody.
+#[test]
+fn one_side_is_left() {
+    random(5, "alone", 2);
+}
+
 /// Operations that an algorithm is chosen for by `coll_<collective>_algorithm`.
 fn of_algorithms(collective: &str) -> &'static [&'static str] {
     match collective {

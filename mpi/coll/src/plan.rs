@@ -17,6 +17,10 @@ use crate::schedule::{Schedule, Sizes, Space, Span};
 /// # Errors
 /// Everything that is wrong with the arguments.
 pub fn plan(call: &Call, place: &Place, config: &Config) -> Result<Schedule, CollError> {
+    if place.remote() == Some(0) {
+        // All of it died, before this was shrunk. Of the members some would wait for others who have an error.
+        return Err(CollError::WrongKind("inter-communicator without a remote group"));
+    }
     let planner = Planner { place, config };
     match *call {
         Call::Barrier => planner.barrier(),

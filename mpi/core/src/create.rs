@@ -312,7 +312,7 @@ impl Creation {
             }
         };
         let lonely = members.remote.as_ref().is_some_and(Group::is_empty)
-            && !matches!(self.making, Making::Shrink);
+            && !matches!(self.making, Making::Shrink | Making::Duplicate);
         (members.group.contains(me) && !lonely).then_some(members)
     }
 }

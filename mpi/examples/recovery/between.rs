@@ -63,6 +63,46 @@ pub fn killed(world: &World, which: &str, victim: u32, moment: &str, seed: u64) 
     Ok(())
 }
 
+/// Everybody of one side dies. What is left can be shrunk, agreed and revoked; whatever needs another side has an error at once, at all
+/// members, also where some would have nothing to wait for.
+pub fn alone(world: &World, seed: u64) -> Outcome {
+    let comm = world.comm().dup()?;
+    let (me, n) = (comm.rank(), comm.size());
+    let (_, inter) = sides(&comm)?;
+    let victims = side_of(n, (seed % 2) as u32);
+    let left = side_of(n, 1 - (seed % 2) as u32);
+    come_here_first(&comm, &victims)?;
+    if victims.contains(&me) {
+        die();
+    }
+    let dead = |error: Error| matches!(error, Error::ProcFailed { .. } | Error::Revoked);
+    assert!(inter.recv(&mut [0u8], 0, 98).is_err_and(dead));
+    while inter.failed()?.len() < victims.len() {
+        std::thread::yield_now();
+    }
+    let rest = inter.shrink()?;
+    assert!(rest.is_inter()? && !rest.is_revoked()? && rest.failed()?.is_empty());
+    assert_eq!((rest.size(), left[rest.rank() as usize]), (0, me));
+    let mut between = Between { inter: rest, mine: left.clone(), theirs: Vec::new(), me };
+    let nobody = |end: Result<(), Error>| matches!(end, Err(Error::Argument(_)));
+    for which in ["barrier", "allgather", "allgatherv", "alltoall", "alltoallv", "allreduce"] {
+        for way in ["", "nonblocking-", "persistent-"] {
+            assert!(nobody(between.one(&format!("{way}{which}"), 0, 1000, None)), "{way}{which}");
+        }
+    }
+    assert!(nobody(between.inter.merge(false).map(drop)), "the other side is asked, too");
+    between.inter = between.inter.dup()?;
+    assert_eq!((between.inter.is_inter()?, between.inter.size()), (true, 0));
+    let lowered = left.iter().fold(!0, |all, rank| all & !(1 << rank));
+    for _ in 0..2 {
+        let agreed = between.inter.agree(!(1 << me))?;
+        assert_eq!((agreed.flag, agreed.new_failure), (lowered, None));
+        between.inter = between.inter.shrink()?;
+        between.inter.revoke()?;
+    }
+    Ok(())
+}
+
 impl Between {
     /// All that there is on an inter-communicator after a death; leaves the shrunk one in its place.
     fn repair(
