@@ -93,9 +93,15 @@ fn succeed_by(mut job: Command, scenario: &str) -> (String, String) {
     (out, err)
 }
 
+/// Nothing is set: what operators have who set nothing.
+fn by_default(mut job: Command) -> Command {
+    QUICK.iter().for_each(|(name, _)| _ = job.env_remove(name));
+    job
+}
+
 #[test]
-fn a_stopped_process_is_found_and_ended() {
-    let (out, err) = succeed(4, "stopped");
+fn a_stopped_process_is_found_and_ended_by_default() {
+    let (out, err) = succeed_by(by_default(job(4, &[], "stopped")), "stopped");
     assert_eq!(out.matches("learned after").count(), 3, "{out}");
     assert!(err.contains("rank 1: no sign of life; it is being ended"), "{err}");
 }
@@ -508,9 +514,8 @@ fn a_host_that_is_cut_off_is_found_long_before_its_connections_are() {
     let tag = &hosts.tag;
     let list = format!("iwd{tag}-0:2,iwd{tag}-1:2");
     let more = ["--hosts", &list, "--launch-agent", "ip netns exec {host}"];
-    // The launcher itself would take much longer to give the host up.
-    let mut command = job(4, &more, "cut_off");
-    command.env("IRONWEAVE_rte_host_timeout", "8s");
+    // The launcher itself takes much longer to give the host up, also by default.
+    let mut command = by_default(job(4, &more, "cut_off"));
     let mut child = command.spawn().expect("the launcher starts");
     let out = child.stdout.take().expect("piped");
     let cut = format!("-n iwd{tag}-1 link set eth0 down");
