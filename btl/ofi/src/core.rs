@@ -203,7 +203,7 @@ impl Core {
                 tracing::debug!(?work, mark, %error, provider_error, "ofi completion error");
                 let (place, life) = match work {
                     Work::Send => (Place::Sent, Some(mark)),
-                    Work::Read | Work::ReadInto => match self.reads.failed(mark) {
+                    Work::Read | Work::ReadInto => match self.reads.failed(mark, error) {
                         Failed::Nobody => (Place::Read, None),
                         Failed::Life(life) => (Place::Read, Some(life)),
                         Failed::Alone(descriptor) => {

@@ -13,6 +13,13 @@ pub(crate) fn register(port: &mut Port, region: &SendRegion) -> Result<Registrat
     unsafe { port.register(region.as_ptr(), region.len()) }
 }
 
+/// Lets peers change `region` by atomic operations until it is deregistered.
+pub(crate) fn register_target(port: &mut Port, region: &RecvRegion) -> Result<Registration, Errno> {
+    // SAFETY: by the promise of `RecvRegion`, the memory is valid and its holder's alone while the region exists, and whoever registers
+    // it keeps it, and leaves it to peers, until after `deregister` (the contract of `Btl::register_target`).
+    unsafe { port.register_target(region.as_mut_ptr(), region.len()) }
+}
+
 /// Lets peers read bytes that never go.
 pub(crate) fn register_static(
     port: &mut Port,

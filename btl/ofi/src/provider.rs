@@ -19,6 +19,9 @@ pub struct Provider {
     pub answers: Answers,
     /// When an endpoint may be closed.
     pub closes: Closes,
+    /// Its atomic operations are asked for. They are done where progress is made, so none reaches memory after it was taken back; `sockets`
+    /// has a thread that might.
+    pub atomics: bool,
     /// Addresses where nobody is any more may be removed from the vector, and inserted again: so a vector does not grow with every
     /// restart of a peer (tcp has connections for its first 65,536 addresses only). Seen to be harmless with messages on their way, the peer alive, killed or
     /// restarted (`tests/faults`, `vectors` and `restarts`).
@@ -99,6 +102,7 @@ const DEVICE: Provider = Provider {
     hardware: true,
     answers: Answers::Never,
     closes: Closes::Idle,
+    atomics: false,
     // Never tried: there is no such device here.
     remove: false,
     multi_recv: MultiRecv::Since(0, 0),
@@ -223,7 +227,9 @@ impl Provider {
                     Closes::Idle | Closes::Never => Closes::Never,
                 };
                 let (pieces, leads) = (usize::MAX, false);
+                let atomics = matches!(row.name, "tcp" | "verbs");
                 Provider {
+                    atomics,
                     multi_recv,
                     answers,
                     closes,
@@ -298,7 +304,7 @@ pub fn judge(place: Place, error: Errno) -> Verdict {
         | E::NODEV => Cause::Unreachable,
         E::NOMEM | E::NOBUFS | E::NOSPC => Cause::Exhausted("memory of the provider"),
         E::OVERRUN => Cause::Exhausted("room in the completion queue"),
-        E::KEYREJECTED | E::NOKEY | E::ACCES => Cause::Malformed("the memory's key is void"),
+        error if names_the_key(error) => Cause::Malformed("the memory's key is void"),
         Errno(errno) => Cause::Os { call: call(place), errno },
     };
     match (place, error) {
@@ -307,6 +313,11 @@ pub fn judge(place: Place, error: Errno) -> Verdict {
         (Place::Queue, _) | (_, E::OVERRUN) => Verdict::Device(cause),
         (Place::Call | Place::Sent | Place::Read, _) => Verdict::Rail(cause),
     }
+}
+
+/// Whether `error` is a peer's answer that memory of that key is not there, or not for this.
+pub(crate) fn names_the_key(error: Errno) -> bool {
+    matches!(error, Errno::KEYREJECTED | Errno::NOKEY | Errno::ACCES)
 }
 
 const fn call(place: Place) -> &'static str {

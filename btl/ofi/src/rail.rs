@@ -134,6 +134,9 @@ impl Ofi {
             info.want_tags();
         }
         // In pieces it has room, too.
+        if provider.atomics {
+            info.want_atomics();
+        }
         let longest_led =
             if leads { leads::LONGEST.min(config.window / 2).max(config.eager) } else { 0 };
         let options = Options {
@@ -164,7 +167,8 @@ impl Ofi {
             return Err(OpenError::Name(port.name().len()));
         }
         let eager = if in_pieces { config.eager } else { longest - LEAD_MAX };
-        let caps = caps(&provider, info, eager, leads::LENT_FROM.min(piece)..longest_led);
+        let mut caps = caps(&provider, info, eager, leads::LENT_FROM.min(piece)..longest_led);
+        caps.atomics = port.has_atomics();
         let blob = Blob {
             format: info.addr_format(),
             protocol: info.protocol(),
@@ -529,7 +533,12 @@ impl Btl for Ofi {
     }
 
     fn rma(&mut self, descriptor: RmaDescriptor) -> Result<(), (Refused, RmaDescriptor)> {
-        if !self.caps.get || !matches!(descriptor.kind, RmaKind::Get(_)) {
+        let has = match descriptor.kind {
+            RmaKind::Get(_) => self.caps.get,
+            RmaKind::Put(_) => self.caps.put,
+            RmaKind::Atomic(..) => self.caps.atomics,
+        };
+        if !has {
             return Err((Refused::Unsupported, descriptor));
         }
         let (life, to) = match self.sendable(descriptor.peer) {
@@ -577,8 +586,22 @@ impl Btl for Ofi {
         }
     }
 
-    fn register_target(&mut self, _: &RecvRegion) -> Result<RemoteKey, Refused> {
-        Err(Refused::Unsupported)
+    /// For atomic operations: nobody writes over this transport.
+    fn register_target(&mut self, region: &RecvRegion) -> Result<RemoteKey, Refused> {
+        if !self.caps.atomics {
+            return Err(Refused::Unsupported);
+        }
+        let port = self.port.as_mut().ok_or(Refused::Closed)?;
+        match lend::register_target(port, region) {
+            Ok(registration) => {
+                let place = region.as_mut_ptr() as usize as u16;
+                Ok(Key { registration, len: region.len() as u64, lane: 0, place }.encode())
+            }
+            Err(error) => {
+                tracing::debug!(%error, "ofi registration refused");
+                Err(Refused::NoRoom)
+            }
+        }
     }
 
     fn deregister(&mut self, key: &RemoteKey) {

@@ -1,4 +1,5 @@
-//! Reads of peers' registered memory: straight into the user's, or, where a device answers, in chunks by way of the port's.
+//! Reads of peers' registered memory: straight into the user's, or, where a device answers, in chunks by way of the port's. Atomic operations go
+//! by way of the port's, too.
 //!
 //! No provider can be made to forget an operation of one peer while its endpoint serves others. So a read straight into user
 //! memory goes over a *lane*, an endpoint for that peer alone, which is closed before the memory is given back (law 2,
@@ -12,9 +13,11 @@ use crate::ahead::{HEAD, heads};
 use crate::lanes::{Lanes, Way, is_probe};
 use crate::lend;
 use crate::news::News;
-use crate::provider::{Place, Verdict, judge};
-use ironweave_btl::{Cause, Counters, Fault, Peer, RemoteKey, RmaDescriptor, RmaKind, Sink};
-use ironweave_ffi::ofi::{FiAddr, Port, Registration, Remote};
+use crate::provider::{Place, Verdict, judge, names_the_key};
+use ironweave_btl::{
+    Atomic, Cause, Counters, Fault, Peer, RemoteKey, RmaDescriptor, RmaKind, Sink,
+};
+use ironweave_ffi::ofi::{Change, Errno, FiAddr, Port, Registration, Remote};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -177,23 +180,29 @@ impl Reads {
         life: u64,
         to: FiAddr,
     ) -> Result<(), (Cause, RmaDescriptor)> {
-        let RmaKind::Get(region) = &descriptor.kind else {
-            return Err((Cause::Malformed("not a read"), descriptor));
+        let (local, lanes, whole) = match &descriptor.kind {
+            RmaKind::Get(region) => (region.as_mut_ptr(), self.by_lanes, 1),
+            RmaKind::Atomic(_, region) => (region.as_mut_ptr(), false, Atomic::BYTES),
+            RmaKind::Put(_) => return Err((Cause::Malformed("a write"), descriptor)),
         };
-        let len = region.len();
+        let len = descriptor.kind.length();
         let inside = Key::decode(&descriptor.remote).filter(|there| {
             let end = descriptor.remote_offset.checked_add(len as u64);
-            end.is_some_and(|end| end <= there.len) && (there.lane != 0) == self.by_lanes
+            end.is_some_and(|end| end <= there.len) && (there.lane != 0) == lanes
         });
         let Some(Key { registration: Registration { key, base }, lane, place, .. }) = inside else {
             return Err((Cause::Malformed("a read outside of the peer's memory"), descriptor));
         };
+        if !(u64::from(place) + descriptor.remote_offset).is_multiple_of(whole as u64) {
+            let cause = Cause::Malformed("an atomic operation on a number across eight bytes");
+            return Err((cause, descriptor));
+        }
         let remote = Remote { key, address: base.wrapping_add(descriptor.remote_offset) };
         self.generations += 1;
         let generation = self.generations;
         let (asked, landed, misses) = (0, 0, None);
         let there = usize::from(place).wrapping_add(descriptor.remote_offset as usize);
-        let head = HEAD * heads(self.always_heads, there, region.as_mut_ptr() as usize, len);
+        let head = HEAD * heads(self.always_heads, there, local as usize, len);
         let transfer = Transfer {
             descriptor,
             life,
@@ -246,6 +255,9 @@ impl Reads {
 
     fn ask(&mut self, port: &mut Port, at: usize, chunk: usize) -> Step {
         let transfer = &self.transfers[at];
+        if let RmaKind::Atomic(what, _) = transfer.descriptor.kind {
+            return self.change(port, at, what);
+        }
         if transfer.lane == 0 { self.ask_device(port, at, chunk) } else { self.ask_lane(port, at) }
     }
 
@@ -300,6 +312,30 @@ impl Reads {
         Step::Whole
     }
 
+    /// Has a number changed; what was there comes as a read does.
+    fn change(&mut self, port: &mut Port, at: usize, what: Atomic) -> Step {
+        let transfer = &mut self.transfers[at];
+        let Some(slot) = port.buffer(Port::CHANGE) else { return Step::NoBuffer };
+        let (generation, len) = (transfer.generation, transfer.len);
+        let chunk = Chunk { transfer: at, generation, offset: 0, len, lane: None };
+        let mark = self.chunks.insert(chunk);
+        let change = match what {
+            Atomic::FetchAdd(number) => Change::Add(number),
+            Atomic::CompareSwap { compare, swap } => Change::Swap(compare, swap),
+        };
+        match port.change(slot, change, transfer.to, transfer.remote, mark as u64) {
+            Ok(()) => {
+                transfer.asked = len;
+                Step::Whole
+            }
+            Err((error, slot)) => {
+                port.give_back(slot);
+                self.chunks.remove(mark);
+                Step::Later(Some(judge(Place::Call, error)))
+            }
+        }
+    }
+
     /// Reads by way of buffers: the endpoint serves all peers.
     fn ask_device(&mut self, port: &mut Port, at: usize, chunk: usize) -> Step {
         let transfer = &mut self.transfers[at];
@@ -330,7 +366,7 @@ impl Reads {
         if transfer.generation != chunk.generation {
             return None; // its life is over; the bytes go nowhere
         }
-        if let RmaKind::Get(region) = &transfer.descriptor.kind {
+        if let RmaKind::Get(region) | RmaKind::Atomic(_, region) = &transfer.descriptor.kind {
             region.write(chunk.offset, bytes);
         }
         transfer.landed += bytes.len();
@@ -417,8 +453,8 @@ impl Reads {
         lives.into_iter().filter(|&life| !self.fence(port, life)).count() == 0
     }
 
-    /// A chunk failed.
-    pub(crate) fn failed(&mut self, mark: u64) -> Failed {
+    /// A chunk failed, for that `error`.
+    pub(crate) fn failed(&mut self, mark: u64, error: Errno) -> Failed {
         if is_probe(mark) {
             self.broken.extend(self.lanes.probed(mark, false));
             return Failed::Nobody;
@@ -426,6 +462,13 @@ impl Reads {
         let Some(chunk) = self.chunks.try_remove(mark as usize) else { return Failed::Nobody };
         match self.transfers.get_mut(chunk.transfer) {
             Some(transfer) if transfer.generation != chunk.generation => Failed::Nobody,
+            // The peer has answered: the memory is not there any more.
+            Some(transfer)
+                if matches!(transfer.descriptor.kind, RmaKind::Atomic(..))
+                    && names_the_key(error) =>
+            {
+                Failed::Alone(self.transfers.remove(chunk.transfer).descriptor)
+            }
             Some(transfer) if transfer.lane == 0 => Failed::Life(transfer.life),
             Some(transfer) => {
                 // What connects the two lanes is gone, or void; nobody may connect them anew.

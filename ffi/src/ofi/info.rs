@@ -307,6 +307,22 @@ impl Info {
         }
     }
 
+    /// Has the endpoint do atomic operations, and take others': for providers that have them, which this does not ask
+    /// ([`Port::has_atomics`](super::Port::has_atomics) does).
+    pub fn want_atomics(&mut self) {
+        // SAFETY: by the invariant ours alone.
+        unsafe {
+            let info = self.raw.as_mut();
+            info.caps |= raw::ATOMIC;
+            (*info.tx_attr).caps |= raw::ATOMIC;
+            (*info.rx_attr).caps |= raw::ATOMIC;
+        }
+    }
+
+    pub(super) fn wants_atomics(&self) -> bool {
+        self.info().caps & raw::ATOMIC != 0
+    }
+
     pub(super) fn has_tags(&self) -> bool {
         self.info().caps & raw::TAGGED != 0
     }

@@ -14,6 +14,7 @@
 
 #![allow(unsafe_code)] // Calls a C library through its documented types; each file here says by which invariant.
 
+mod atomic;
 mod completion;
 mod errno;
 mod info;
@@ -27,6 +28,7 @@ mod settings;
 mod sockets;
 mod standing;
 
+pub use atomic::Change;
 pub use completion::Look;
 pub use errno::Errno;
 pub use info::{Info, Wanted};

@@ -29,12 +29,14 @@ pub const fn version(major: u32, minor: u32) -> u32 {
 pub const MSG: u64 = 1 << 1;
 pub const RMA: u64 = 1 << 2;
 pub const TAGGED: u64 = 1 << 3;
+pub const ATOMIC: u64 = 1 << 4;
 pub const READ: u64 = 1 << 8;
 pub const WRITE: u64 = 1 << 9;
 pub const RECV: u64 = 1 << 10;
 pub const SEND: u64 = 1 << 11;
 pub const TRANSMIT: u64 = SEND;
 pub const REMOTE_READ: u64 = 1 << 12;
+pub const REMOTE_WRITE: u64 = 1 << 13;
 pub const MULTI_RECV: u64 = 1 << 16;
 /// `FI_INJECT_COMPLETE`: a send is over when its buffer may be used again.
 pub const INJECT_COMPLETE: u64 = 1 << 26;
@@ -296,6 +298,7 @@ pub struct Ep {
     pub msg: *const MsgOps,
     pub rma: *const RmaOps,
     pub tagged: *const TaggedOps,
+    pub atomic: *const AtomicOps,
 }
 
 #[repr(C)]
@@ -392,6 +395,50 @@ pub struct RmaOps {
         *mut c_void,
     ) -> ssize_t,
 }
+
+#[repr(C)]
+pub struct AtomicOps {
+    size: usize,
+    unused: [*const c_void; 4], // write, writev, writemsg, inject
+    pub readwrite: unsafe extern "C" fn(
+        *mut Ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    unused_too: [*const c_void; 2], // readwritev, readwritemsg
+    pub compwrite: unsafe extern "C" fn(
+        *mut Ep,
+        *const c_void,
+        usize,
+        *mut c_void,
+        *const c_void,
+        *mut c_void,
+        *mut c_void,
+        *mut c_void,
+        FiAddr,
+        u64,
+        u64,
+        c_int,
+        c_int,
+        *mut c_void,
+    ) -> ssize_t,
+    unused_either: [*const c_void; 3], // compwritev, compwritemsg, writevalid
+    pub readwritevalid: unsafe extern "C" fn(*mut Ep, c_int, c_int, *mut usize) -> c_int,
+    pub compwritevalid: unsafe extern "C" fn(*mut Ep, c_int, c_int, *mut usize) -> c_int,
+}
+
+pub const UINT64: c_int = 7;
+pub const SUM: c_int = 2;
+pub const CSWAP: c_int = 12;
 
 #[repr(C)]
 pub struct Msg {

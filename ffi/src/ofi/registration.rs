@@ -19,7 +19,39 @@ impl Port {
             return Err(Errno::OPNOTSUPP);
         }
         // SAFETY: by contract.
-        let mr = unsafe { self.register_raw(self.ep, start, len, raw::REMOTE_READ) }?;
+        unsafe { self.open_to_peers(start, len, raw::REMOTE_READ) }
+    }
+
+    /// Lets peers change memory by atomic operations.
+    ///
+    /// # Errors
+    /// The provider's; [`Errno::OPNOTSUPP`] without [`Port::has_atomics`].
+    ///
+    /// # Safety
+    /// The memory is valid for reads and writes until [`Port::deregister`] or the end of the port, and nobody here looks at it or writes
+    /// it meanwhile but by atomic operations.
+    pub unsafe fn register_target(
+        &mut self,
+        start: *mut u8,
+        len: usize,
+    ) -> Result<Registration, Errno> {
+        if !self.has_atomics() {
+            return Err(Errno::OPNOTSUPP);
+        }
+        // SAFETY: by contract.
+        unsafe { self.open_to_peers(start, len, raw::REMOTE_READ | raw::REMOTE_WRITE) }
+    }
+
+    /// # Safety
+    /// As the callers', for the accesses named.
+    unsafe fn open_to_peers(
+        &mut self,
+        start: *const u8,
+        len: usize,
+        access: u64,
+    ) -> Result<Registration, Errno> {
+        // SAFETY: by contract.
+        let mr = unsafe { self.register_raw(self.ep, start, len, access) }?;
         // SAFETY: a registration that is open.
         let key = unsafe { (*mr.as_ptr()).key };
         self.registered.push(mr);

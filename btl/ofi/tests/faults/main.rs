@@ -19,8 +19,8 @@ mod victims;
 
 use ironweave_btl::memory::{OwnedBuffer, RecvRegion};
 use ironweave_btl::{
-    Address, Btl, Cause, Descriptor, EndpointState, Fault, Landing, Peer, Refused, RemoteKey,
-    Residue, RmaDescriptor, RmaKind, Scope, Sink, Token,
+    Address, Atomic, Btl, Cause, Descriptor, EndpointState, Fault, Landing, Peer, Refused,
+    RemoteKey, Residue, RmaDescriptor, RmaKind, Scope, Sink, Token,
 };
 use ironweave_btl_ofi::{Ofi, OfiConfig, endpoint_name};
 use libraries::{DEBIAN, V1_22, V2_5, library};

@@ -201,3 +201,55 @@ fn a_source_that_is_taken_back_is_read_no_more() {
         assert!(cut > 0, "{}: no read was cut off", way.0);
     });
 }
+
+/// Numbers are changed where the provider does that in its progress, and a number whose memory was taken back is not: the operation alone fails.
+#[test]
+fn numbers_are_changed_over_ofi_rxm_until_their_memory_is_taken_back() {
+    let test = "numbers_are_changed_over_ofi_rxm_until_their_memory_is_taken_back";
+    each(test, |way| {
+        let Some(mut pair) = Pair::open(test, way) else { return };
+        let has = way.2.ends_with(";ofi_rxm");
+        assert_eq!(pair.a.btl.caps().atomics, has, "{}", way.0);
+        let number = OwnedBuffer::from(7_u64.to_ne_bytes().to_vec());
+        let before = OwnedBuffer::zeroed(8);
+        // SAFETY: looked at when nothing is under way only.
+        let (target, result) = unsafe { (number.recv_region(), || before.recv_region()) };
+        let key = match (pair.b.btl.register_target(&target), has) {
+            (Ok(key), true) => key,
+            (Err(Refused::Unsupported), false) => return,
+            (other, _) => panic!("{}: {other:?}", way.0),
+        };
+        let swaps = Atomic::CompareSwap { compare: 12, swap: 1 };
+        let changes = [(Atomic::FetchAdd(5), 7, 12), (swaps, 12, 1), (swaps, 1, 1)];
+        for (round, (what, was, is)) in changes.into_iter().enumerate() {
+            pair.change(key, what, result());
+            pair.until_over(round + 1);
+            assert_eq!(pair.a.seen.rma[round], Ok(()), "{}: {what:?}", way.0);
+            assert_eq!(before.as_slice(), u64::to_ne_bytes(was), "{}: {what:?}", way.0);
+            assert_eq!(number.as_slice(), u64::to_ne_bytes(is), "{}: {what:?}", way.0);
+        }
+        pair.b.btl.deregister(&key);
+        pair.change(key, Atomic::FetchAdd(1), result());
+        pair.until_over(4);
+        let void = Fault::operation(Peer(1), Cause::Malformed("the memory's key is void"));
+        assert_eq!(pair.a.seen.rma[3], Err(void), "{}", way.0);
+        assert_eq!(number.as_slice(), 1_u64.to_ne_bytes(), "{}: taken back", way.0);
+        pair.turns_for(Duration::from_millis(100));
+        assert_eq!((pair.a.seen.closed, pair.a.seen.faults.len()), (0, 0), "{}", way.0);
+    });
+}
+
+impl Pair {
+    fn change(&mut self, remote: RemoteKey, what: Atomic, result: RecvRegion) {
+        let (kind, remote_offset, token) = (RmaKind::Atomic(what, result), 0, Token(1));
+        let descriptor = RmaDescriptor { peer: Peer(1), kind, remote, remote_offset, token };
+        assert!(self.a.btl.rma(descriptor).is_ok(), "there is room");
+    }
+
+    fn until_over(&mut self, operations: usize) {
+        until("an atomic operation", || {
+            self.turn();
+            self.a.seen.rma.len() == operations
+        });
+    }
+}
