@@ -49,11 +49,6 @@ fn a_short_cut_is_survived_over_verbs_rxm() {
     RXM.a_short_cut("a_short_cut_is_survived_over_verbs_rxm");
 }
 
-#[test]
-fn a_lost_rail_is_survived_over_verbs_rxm() {
-    RXM.a_lost_rail("a_lost_rail_is_survived_over_verbs_rxm");
-}
-
 /// What is not there is named, and the job does not start.
 #[test]
 fn what_ofi_cannot_have_is_told() {

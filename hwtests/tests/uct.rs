@@ -42,16 +42,6 @@ fn a_job_recovers_over_wires_that_lose_over_rc_verbs() {
     RC.wires_that_lose("a_job_recovers_over_wires_that_lose_over_rc_verbs");
 }
 
-#[test]
-fn a_short_cut_is_survived_over_rc_verbs() {
-    RC.a_short_cut("a_short_cut_is_survived_over_rc_verbs");
-}
-
-#[test]
-fn a_lost_rail_is_survived_over_rc_verbs() {
-    RC.a_lost_rail("a_lost_rail_is_survived_over_rc_verbs");
-}
-
 /// What is not there is named, and the job does not start.
 #[test]
 fn what_uct_cannot_have_is_told() {

@@ -180,16 +180,6 @@ impl Way {
         swept(&job.finish(), 8);
     }
 
-    /// Of two rails one is cut for good in the middle of messages: when the device has given up they go on over the other.
-    pub fn a_lost_rail(&self, test: &str) {
-        let Some(((fabric, _alone), mut wires)) = self.wired(test) else { return };
-        let arguments = ["latency", "-m", "4096:524288", "-i", "20"];
-        let mut job = self.job(&fabric, 2, "iw-osu", &arguments).start();
-        job.until("16384 ");
-        wires[0].down();
-        swept(&job.finish(), 8);
-    }
-
     /// With `parameters` no job starts; what it says then.
     pub fn refusal(&self, fabric: &Fabric, parameters: &[&str]) -> String {
         let job = self.job(fabric, 2, "iw-osu", &["latency", "-m", "8:8", "-i", "2"]);

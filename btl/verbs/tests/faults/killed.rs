@@ -129,10 +129,11 @@ fn bytes_of(hex: &str) -> Vec<u8> {
 
 /// Begins a put or get of all the memory at `start`.
 fn begin(node: &mut Node, peer: Peer, way: Way, start: *mut u8, remote: RemoteKey) {
-    // SAFETY: the caller's memory stays until the operation came back, and is only looked at by `has_arrived`.
+    // SAFETY: the caller's memory stays until the operation came back, and is only looked at by `has_arrived`; one of the two is used.
+    let (from, into) = unsafe { (SendRegion::new(start, LONG), RecvRegion::new(start, LONG)) };
     let kind = match way {
-        Way::Put => RmaKind::Put(unsafe { SendRegion::new(start, LONG) }),
-        Way::Get => RmaKind::Get(unsafe { RecvRegion::new(start, LONG) }),
+        Way::Put => RmaKind::Put(from),
+        Way::Get => RmaKind::Get(into),
     };
     let token = Token(OPERATION);
     let descriptor = RmaDescriptor { peer, kind, remote, remote_offset: 0, token };
@@ -142,10 +143,11 @@ fn begin(node: &mut Node, peer: Peer, way: Way, start: *mut u8, remote: RemoteKe
 /// Opens all the memory at `start` to what the peer begins.
 fn lend(node: &mut Node, peer: Peer, way: Way, start: *mut u8) -> RemoteKey {
     // SAFETY: the memory stays until the key is deregistered or the process ends; the survivor writes it when the endpoint is
-    // closed, which is what is tested.
+    // closed, which is what is tested. One of the two is used.
+    let (from, into) = unsafe { (SendRegion::new(start, LONG), RecvRegion::new(start, LONG)) };
     let key = match way {
-        Way::Put => node.btl.register_target(&unsafe { RecvRegion::new(start, LONG) }),
-        Way::Get => node.btl.register_source(peer, &unsafe { SendRegion::new(start, LONG) }),
+        Way::Put => node.btl.register_target(&into),
+        Way::Get => node.btl.register_source(peer, &from),
     };
     let key = key.expect("it can be registered");
     node.btl.send_short(peer, b"h", key.as_bytes()).expect("room for one frame");
