@@ -19,6 +19,7 @@ use ironweave_btl::secret::JobKey;
 use ironweave_btl::{Cause, Fault, Peer, Sink};
 use ironweave_ffi_verbs::cm::{Id, Key, Manager, PRIVATE_MAX, Told};
 use ironweave_ffi_verbs::{Access, Device, Gid, Operation, Sge, Slab, VerbsError};
+use rustix::io::Errno;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -127,6 +128,12 @@ fn confirmation(bytes: &[u8], key: &JobKey) -> Option<(Peer, Nonces)> {
     (kind == Kind::Confirm).then_some((Peer(greeting.from.get()), nonces))
 }
 
+/// The manager chose a port of ours from which TCP has, or had a moment ago, a connection to the same place: another one will do.
+fn is_port_taken(error: &VerbsError) -> bool {
+    let taken = [Errno::ADDRINUSE, Errno::ADDRNOTAVAIL].map(Errno::raw_os_error);
+    matches!(error, VerbsError::Call { call: "rdma_connect", errno } if taken.contains(errno))
+}
+
 impl Verbs {
     /// Reads the greetings that came over the socket.
     pub(crate) fn read_socket<S: Sink>(&mut self, sink: &mut S) -> usize {
@@ -199,11 +206,20 @@ impl Verbs {
     /// Takes the next step of a call.
     fn step(&mut self, key: Key, step: impl FnOnce(&Id, u32, u8, &[u8]) -> Result<(), VerbsError>) {
         let Some(peer) = self.meeting_of_key(key) else { return };
-        let Link::Calling(meeting) = &self.slots[peer.index()].link else { return };
+        let Link::Calling(meeting) = &mut self.slots[peer.index()].link else { return };
         let Some(id) = &meeting.conn.manager else { return };
         let confirm = meeting.greeting.sealed(&self.key);
         let number = meeting.conn.queue_pair.number();
-        if let Err(error) = step(id, number, self.reads, confirm.as_bytes()) {
+        let mut taken = step(id, number, self.reads, confirm.as_bytes());
+        if let (Err(error), Some(iwarp), Some(to)) = (&taken, &self.iwarp, id.called())
+            && is_port_taken(error)
+        {
+            tracing::debug!(%to, "called again from another port");
+            taken = iwarp.manager.call(iwarp.address, to, STEP).map(|again| {
+                meeting.conn.manager = Some(again);
+            });
+        }
+        if let Err(error) = taken {
             self.gave_up(peer, cause(&error));
         }
     }

@@ -165,6 +165,8 @@ pub struct Key(usize);
 pub struct Id {
     id: *mut RawId,
     channel: Arc<Channel>,
+    /// Whom it calls.
+    called: Option<SocketAddr>,
 }
 
 // SAFETY: librdmacm is thread-safe.
@@ -239,7 +241,7 @@ impl Manager {
             (self.0.symbols.create_id)(self.0.channel, &mut id, nothing, PORT_SPACE_TCP)
         };
         VerbsError::check("rdma_create_id", code)?;
-        Ok(Id { id, channel: Arc::clone(&self.0) })
+        Ok(Id { id, channel: Arc::clone(&self.0), called: None })
     }
 
     /// Listens at `address` on a free port: the id to keep, and the port.
@@ -265,7 +267,8 @@ impl Manager {
     /// # Errors
     /// When there is no such address here.
     pub fn call(&self, from: IpAddr, to: SocketAddr, patience: i32) -> Result<Id, VerbsError> {
-        let id = self.id()?;
+        let mut id = self.id()?;
+        id.called = Some(to);
         let (mut from, mut to) = (raw(SocketAddr::new(from, 0)), raw(to));
         // SAFETY: an id that exists, and addresses of the same family.
         let code = unsafe {
@@ -300,7 +303,7 @@ impl Manager {
                     unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }
                         .to_vec()
                 };
-                Told::Called(Id { id, channel: Arc::clone(&self.0) }, bytes)
+                Told::Called(Id { id, channel: Arc::clone(&self.0), called: None }, bytes)
             }
             1 | 3 | 6 | 7 | 8 => Told::Failed(key, kind, status),
             9 => Told::Established(key),
@@ -319,6 +322,12 @@ impl Id {
     #[must_use]
     pub fn key(&self) -> Key {
         Key(self.id as usize)
+    }
+
+    /// Whom it calls; `None` where it was called, or listens.
+    #[must_use]
+    pub fn called(&self) -> Option<SocketAddr> {
+        self.called
     }
 
     /// Second step of a call; [`Told::Routed`] or [`Told::Failed`] follows within `patience` milliseconds.

@@ -516,7 +516,8 @@ impl Heard {
         let mut skips = Vec::new();
         for line in text.lines() {
             // Without a line's end of its own, after `test name ... `.
-            let said = line.split_once(" ... ").map_or(line, |(_, said)| said);
+            let after = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
+            let said = after.map_or(line, |(_, said)| said);
             let named = said.strip_prefix("SKIP ").and_then(|rest| rest.split_once(": "));
             skips.extend(named.map(|(name, _)| name).filter(|name| !skips.contains(name)));
             if let Some(result) = line.strip_prefix("test result: ") {
@@ -570,7 +571,7 @@ mod tests {
     fn what_is_skipped_has_not_passed() {
         let heard = Heard::default();
         let text = "test a ... SKIP jobs/a: no wires\nok\ntest b ... ok\ntest result: ok. 2 passed; 0 failed;\n\
-                    test a ... SKIP jobs/a: no wires\nSKIP jobs/a: none at all\nok\ntest result: ok. 1 passed; 0 failed;\n";
+                    test a ... SKIP jobs/a: no wires\nSKIP jobs/a: none at all\nok\n| test b ... SKIP jobs/b: told by a test\n| test result: ok. 7 passed;\ntest result: ok. 1 passed; 0 failed;\n";
         heard.clone().write_all(text.as_bytes()).unwrap();
         assert_eq!(heard.counts(), Counts { passed: 1, failed: 0, skipped: 2 });
     }
