@@ -572,7 +572,8 @@ mod tests {
         let heard = Heard::default();
         let text = "test a ... SKIP jobs/a: no wires\nok\ntest b ... ok\ntest result: ok. 2 passed; 0 failed;\n\
                     test a ... SKIP jobs/a: no wires\nSKIP jobs/a: none at all\nok\n| test b ... SKIP jobs/b: told by a test\n| test result: ok. 7 passed;\ntest result: ok. 1 passed; 0 failed;\n";
-        heard.clone().write_all(text.as_bytes()).unwrap();
+        // Not by `write`, which says it on: `ci/test` looks for skips.
+        heard.0.lock().unwrap().extend_from_slice(text.as_bytes());
         assert_eq!(heard.counts(), Counts { passed: 1, failed: 0, skipped: 2 });
     }
 
