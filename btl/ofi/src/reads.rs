@@ -193,7 +193,7 @@ impl Reads {
         let Some(Key { registration: Registration { key, base }, lane, place, .. }) = inside else {
             return Err((Cause::Malformed("a read outside of the peer's memory"), descriptor));
         };
-        if !(u64::from(place) + descriptor.remote_offset).is_multiple_of(whole as u64) {
+        if !u64::from(place).wrapping_add(descriptor.remote_offset).is_multiple_of(whole as u64) {
             let cause = Cause::Malformed("an atomic operation on a number across eight bytes");
             return Err((cause, descriptor));
         }
@@ -539,7 +539,13 @@ mod tests {
         let lent = Key { lane: 7, ..key };
         assert_eq!(Key::decode(&lent.encode()), Some(lent));
         let mut reads = Reads::new(0, false, false);
-        for (offset, len, right) in [(0, 100, true), (1, 100, false), (u64::MAX, 2, false)] {
+        let endless = Key { len: u64::MAX, place: u16::MAX, ..key };
+        for (key, offset, len, right) in [
+            (key, 0, 100, true),
+            (key, 1, 100, false),
+            (key, u64::MAX, 2, false),
+            (endless, u64::MAX - 9, 9, true), // the provider knows better
+        ] {
             let buffer = OwnedBuffer::zeroed(len);
             #[allow(unsafe_code)]
             // SAFETY: the buffer lives to the end of this round, and the region is dropped before.
